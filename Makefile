@@ -1,0 +1,40 @@
+# From a fresh clone with Python 3.11 and make: `make run` shows FIRMA, `make test` tests it.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EXTRAS := dev,tables
+
+.PHONY: run setup test check lint clean
+
+run: .venv/.installed
+	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
+
+setup: .venv/.installed-all
+
+test: .venv/.installed-all
+	$(BIN)/python -m pytest
+
+lint: .venv/.installed-all
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+.venv/pyvenv.cfg:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "FIRMA needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+
+# torch first: the pinned version, so that nothing else picks another one.
+.venv/.installed: .venv/pyvenv.cfg pyproject.toml constraints.txt
+	@echo "Setting up .venv (a minute or two the first time) ..."
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+.venv/.installed-all: .venv/.installed
+	$(PIP) -e '.[$(EXTRAS)]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,38 @@
+"""`firma methods`: the design table and the properties that follow from it."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, properties
+
+
+def methods(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show the design table: one row a method, and the paper's properties of each."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from firma.cli.console import out, print_json
+
+    if json:
+        rows = [
+            asdict(row) | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}
+            for row in METHODS.values()
+        ]
+        print_json({"methods": rows})
+        return
+    table = Table("column", *METHODS, title="Design table", box=SIMPLE_HEAD, padding=0)
+    for column in COLUMNS:
+        table.add_row(column, *(str(getattr(row, column)) for row in METHODS.values()))
+    out.print(table)
+    checks = Table("property", *METHODS, title="Properties", box=SIMPLE_HEAD, padding=0)
+    for name in properties(METHODS["local"]):
+        checks.add_row(name, *("yes" if properties(row)[name] else "·" for row in METHODS.values()))
+    out.print(checks)
+    out.print(
+        'A changed row is a method too: --method "fibfl++:order=given" switches one column back.',
+        markup=False,
+    )

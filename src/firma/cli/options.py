@@ -1,0 +1,29 @@
+"""Options that several commands share, and how their values are read."""
+
+from typing import Annotated, Any
+
+import typer
+
+from firma.errors import BadInput
+
+Dataset = Annotated[str, typer.Option(help="digits.")]
+Scenario = Annotated[str, typer.Option(help="iid, dir-ALPHA (such as dir-0.5) or skew-K (such as skew-1).")]
+Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]
+Preset = Annotated[str, typer.Option(help="paper: its numbers, sound switches; published: all as in its study.")]
+Seed = Annotated[int, typer.Option(help="Seed of initial weights and batches.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as rate=0.001; repeatable."),
+]
+
+
+def changes(pairs: list[str] | None) -> dict[str, Any]:
+    """`["rate=0.001"]` as a dictionary."""
+    settings = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise BadInput(f"--set {pair!r}: write KEY=VALUE, such as rate=0.001")
+        settings[key] = value
+    return settings

@@ -1,0 +1,1 @@
+"""Engines run a federation: in this process, or on a cluster."""

@@ -1,0 +1,62 @@
+"""What an engine is given and what it hands back, round by round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firma.hyper import Hyper
+from firma.methods import Method
+from firma.models.split import SplitModel
+from firma.schedule import RoundPlan, plan
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """A client's samples: inputs (n, …) float32 and labels (n,) int64."""
+
+    inputs: Tensor
+    labels: Tensor
+    test_inputs: Tensor
+    test_labels: Tensor
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that decides the outcome of a run."""
+
+    method: Method
+    hyper: Hyper
+    rounds: int
+    seed: int
+    order: tuple[int, ...]
+    data: Sequence[ClientData]
+    models: Sequence[SplitModel]  # what each client starts from; one model alone is everybody's
+    device: torch.device
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.data)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client."""
+        return [len(each.labels) for each in self.data]
+
+    def plan(self, number: int) -> RoundPlan:
+        """What round `number` (from 0) does."""
+        return plan(self.method, self.hyper, self.clients, self.rounds, number)
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What is known after a round: test accuracies (N,), and what was sent in it."""
+
+    number: int
+    accuracies: NDArray[np.float64]
+    sent_bytes: int
+    messages: int

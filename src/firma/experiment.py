@@ -1,0 +1,252 @@
+"""From a configuration to results: `run` for one method and seed, `run_all` for a whole comparison."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor
+
+from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
+from firma.data.partition import Partition, class_proportions, deal
+from firma.data.scenario import parse
+from firma.engines.federation import ClientData, Federation, RoundOutcome
+from firma.engines.simulation import Simulation
+from firma.errors import BadInput
+from firma.hyper import Hyper, Preset, Split, build, hyper_for, split_for
+from firma.methods import METHODS, Method, lookup
+from firma.mixing import beside, min_influence, power, ring_matrix, ring_row, spectral_radius
+from firma.models.split import ModelSource, SplitModel, build_model
+from firma.ordering import ring_cost, similarity, two_opt
+from firma.privacy.audit import Audit
+from firma.results import Result
+from firma.schedule import plan
+
+OnRound = Callable[[str, int, RoundOutcome], None]
+
+
+class Config(BaseModel):
+    """What to run: the options of `firma run`, or a TOML file of the same names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str = "digits"
+    scenario: str = "skew-1"
+    method: tuple[str, ...] = ("fibfl++",)
+    clients: int | None = Field(None, ge=1)
+    rounds: int | None = Field(None, ge=1)
+    seed: int = Field(0, ge=0)
+    seeds: int = Field(1, ge=1)
+    preset: Preset = "paper"
+    device: str = "cpu"
+    audit: bool = False
+    set: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _one_or_all(cls, value: object) -> object:
+        names = [value] if isinstance(value, str) else value
+        return tuple(METHODS) if isinstance(names, list | tuple) and "all" in names else names
+
+
+def config(values: Mapping[str, Any]) -> Config:
+    """A checked configuration; every mistake that can be seen before loading data is reported here."""
+    checked = build(Config, values)
+    parse(checked.scenario)
+    for name in checked.method:
+        hyper_for(lookup(name).name, checked.preset, checked.set)
+    split_for(checked.preset, checked.set)
+    device_of(checked.device)
+    return checked
+
+
+def run(
+    dataset: DatasetSource = "digits",
+    scenario: str = "skew-1",
+    method: str | Method = "fibfl++",
+    *,
+    clients: int | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    preset: Preset = "paper",
+    settings: Mapping[str, Any] | None = None,
+    model: ModelSource = "mlp",
+    device: str = "cpu",
+    audit: bool = False,
+    on_round: OnRound | None = None,
+) -> Result:
+    """Train one federation and return its result.
+
+    `dataset` is a name, a `Dataset`, or arrays (x, y) or (x, y, x_test, y_test). `method` is a name, a changed row
+    such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
+    `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
+    """
+    name = method if isinstance(method, str) else "local"
+    values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
+    checked = config(values | {"preset": preset, "set": settings or {}, "device": device, "audit": audit})
+    return _run(
+        checked, load_dataset(dataset), lookup(method) if isinstance(method, str) else method, seed, model, on_round
+    )
+
+
+def run_all(checked: Config, on_round: OnRound | None = None) -> Iterator[Result]:
+    """Every method and seed of a configuration, one result at a time."""
+    dataset = load_dataset(checked.dataset)
+    for name in checked.method:
+        for seed in range(checked.seed, checked.seed + checked.seeds):
+            yield _run(checked, dataset, lookup(name), seed, "mlp", on_round)
+
+
+def _run(
+    checked: Config,
+    dataset: Dataset,
+    method: Method,
+    seed: int,
+    source: ModelSource,
+    on_round: OnRound | None,
+) -> Result:
+    started = time.perf_counter()
+    hyper = hyper_for(method.name, checked.preset, checked.set)
+    split = split_for(checked.preset, checked.set)
+    partition = deal(dataset, checked.scenario, checked.clients or dataset.clients, split, seed)
+    federation = assemble(
+        dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device
+    )
+    audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
+    simulation = Simulation(federation, audit)
+    outcomes = []
+    for outcome in simulation.rounds():
+        outcomes.append(outcome)
+        if on_round is not None:
+            on_round(method.name, seed, outcome)
+    return Result(
+        method=method.name,
+        seed=seed,
+        config=describe(checked, dataset, partition, federation, split),
+        history=np.stack([outcome.accuracies for outcome in outcomes]),
+        order=federation.order,
+        sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
+        messages=tuple(outcome.messages for outcome in outcomes),
+        seconds=time.perf_counter() - started,
+        audit=audit.summary() if audit is not None else None,
+        parameters=simulation.parameters,
+        template=federation.models[0],
+    )
+
+
+def assemble(
+    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
+    source: ModelSource, device: str,
+) -> Federation:  # fmt: skip
+    """The federation that an engine runs: data dealt, ring ordered, models initialised."""
+    clients = len(partition.train)
+    own = hyper.initial == "per-client"
+    sizes = (hyper.hidden, hyper.embedding)
+    models = [
+        build_model(source, dataset.shape, dataset.classes, sizes, seed, client)
+        for client in range(clients if own else 1)
+    ]
+    return Federation(
+        method, hyper, rounds, seed, ring_order(dataset, partition, method, hyper),
+        _client_data(dataset, partition), models, device_of(device),
+    )  # fmt: skip
+
+
+def ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
+    """Who sits where: as given, or as 2-opt finds it from the class proportions of the training data."""
+    if method.order == "given":
+        return tuple(range(len(partition.train)))
+    proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
+    return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
+
+
+def ring_report(
+    dataset: DatasetSource, scenario: str, method: str, clients: int | None, preset: str, settings: Mapping[str, Any],
+    seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """What ordering saves and how the ring mixes in its last round, everybody past the gate and equally accurate."""
+    row, source = lookup(method), load_dataset(dataset)
+    if row.topology != "ring":
+        raise BadInput(f"method = {method!r}: it has no ring; choose one with topology ring")
+    hyper, split = hyper_for(method, preset, settings), split_for(preset, settings)
+    partition = deal(source, scenario, clients or source.clients, split, seed)
+    count = len(partition.train)
+    proportions = class_proportions(source.y_train, partition.train, source.classes)
+    alike = similarity(proportions, hyper.ring_cost)
+    order = two_opt(alike)
+    before, after = ring_cost(alike, range(count)), ring_cost(alike, order)
+    last = plan(row, hyper, count, source.rounds, source.rounds - 1)
+    one_pass = ring_matrix(order, [ring_row(last.pair, last.retention, last.gate)] * count)
+    whole_round = power(one_pass, last.passes)
+    return {
+        "dataset": source.name,
+        "scenario": scenario,
+        "preset": preset,
+        "method": method,
+        "clients": count,
+        "ring_cost": hyper.ring_cost,
+        "cost_identity": before,
+        "cost_optimised": after,
+        "saving_percent": 100 * (1 - after / before) if before > 0 else 0.0,
+        "order": order,
+        "passes": last.passes,
+        "retention": last.retention,
+        "spectral_radius_pass": spectral_radius(one_pass),
+        "spectral_radius_round": spectral_radius(whole_round),
+        "min_influence": min_influence(whole_round),
+    }
+
+
+def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
+    def floats(stored: Array, rows: Array) -> Tensor:
+        return torch.from_numpy(stored[rows].astype(np.float32) * np.float32(dataset.scale))
+
+    return [
+        ClientData(
+            floats(dataset.x_train, train),
+            torch.from_numpy(dataset.y_train[train]),
+            floats(dataset.x_test, test),
+            torch.from_numpy(dataset.y_test[test]),
+        )
+        for train, test in zip(partition.train, partition.test, strict=True)
+    ]
+
+
+def device_of(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"device = {name!r}: not on this machine ({str(error).splitlines()[0]})") from None
+    return device
+
+
+def describe(
+    checked: Config, dataset: Dataset, partition: Partition, federation: Federation, split: Split
+) -> dict[str, Any]:
+    """All that decided a run and what it ran on: enough to repeat it."""
+    return {
+        "dataset": dataset.name,
+        "scenario": checked.scenario,
+        "clients": federation.clients,
+        "dropped": list(partition.dropped),
+        "samples": federation.sizes,
+        "rounds": federation.rounds,
+        "preset": checked.preset,
+        "hyper": federation.hyper.model_dump(),
+        "split": split.model_dump(),
+        "device": checked.device,
+        "versions": {
+            "firma": version("firma"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+__all__ = ["Config", "SplitModel", "assemble", "config", "ring_order", "run", "run_all"]

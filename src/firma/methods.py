@@ -1,0 +1,143 @@
+"""The design table: a method is a row of columns, and the code branches on columns, never on names.
+
+Standard library only, so that the table can be read anywhere and at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args
+
+from firma.errors import BadInput
+
+Topology = Literal["none", "star", "ring"]
+Shares = Literal["nothing", "extractor", "model"]
+Weights = Literal["none", "size", "half", "golden"]
+Order = Literal["given", "2-opt"]
+Passes = Literal["one", "cover"]
+Retention = Literal["none", "constant", "cosine"]
+Training = Literal["joint", "two-phase"]
+Optimiser = Literal["sgd", "adam"]
+Switch = Literal["no", "yes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the table; `replace(row, column=value)` is an ablation."""
+
+    name: str
+    topology: Topology
+    shares: Shares
+    weights: Weights  # of the clients at the star's hub, or of the left and the right neighbour
+    gate: Switch  # neighbours below the accuracy threshold lose weight
+    order: Order  # who sits next to whom on the ring
+    passes: Passes  # "cover" is ⌈N/2⌉ exchanges a round
+    retention: Retention  # how the share of its own parameters that a client keeps changes over rounds
+    training: Training
+    optimiser: Optimiser
+    persistent: Switch  # optimiser state is kept across rounds
+    warmup: Switch  # the first rounds average everybody
+
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "topology": get_args(Topology),
+    "shares": get_args(Shares),
+    "weights": get_args(Weights),
+    "gate": get_args(Switch),
+    "order": get_args(Order),
+    "passes": get_args(Passes),
+    "retention": get_args(Retention),
+    "training": get_args(Training),
+    "optimiser": get_args(Optimiser),
+    "persistent": get_args(Switch),
+    "warmup": get_args(Switch),
+}
+
+# fmt: off
+# ruff: noqa: E501
+_ROWS = (
+    #       name       topology shares      weights   gate   order    passes   retention   training     optimiser persistent warmup
+    Method("local",   "none", "nothing",   "none",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no"),
+    Method("fedavg",  "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no"),
+    Method("fedrep",  "star", "extractor", "size",   "no",  "given", "one",   "none",     "two-phase", "sgd",  "no",  "no"),
+    Method("rdfl",    "ring", "model",     "half",   "no",  "given", "one",   "constant", "joint",     "sgd",  "no",  "no"),
+    Method("fibfl",   "ring", "extractor", "golden", "no",  "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
+    Method("fibfl+",  "ring", "extractor", "golden", "yes", "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
+    Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
+)
+# fmt: on
+METHODS: Mapping[str, Method] = {row.name: row for row in _ROWS}
+
+# The numbers that differ between methods; what is not named here is the default of `Hyper`.
+_BASELINE = {"rate": 0.01, "epochs": 5}
+_FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
+PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
+    "local": _BASELINE,
+    "fedavg": _BASELINE,
+    "fedrep": {"rate": 0.01, "head_epochs": 2, "extractor_epochs": 2},
+    "rdfl": _BASELINE,
+    "fibfl": _FIBFL,
+    "fibfl+": _FIBFL,
+    "fibfl++": _FIBFL,
+}
+# The published figures of rdfl are those of a ring that never mixes.
+PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
+
+
+def lookup(name: str) -> Method:
+    """The row called `name`, or a changed one: `fibfl++:order=given,gate=no`."""
+    base, colon, changes = name.partition(":")
+    if base not in METHODS:
+        raise BadInput(f"method: {base!r} is unknown; choose from {', '.join(METHODS)}")
+    row = METHODS[base]
+    for change in changes.split(",") if colon else ():
+        column, _, value = change.partition("=")
+        if column not in COLUMNS:
+            raise BadInput(f"method {name!r}: there is no column {column!r}; choose from {', '.join(COLUMNS)}")
+        if value not in COLUMNS[column]:
+            raise BadInput(f"method {name!r}: {column} = {value!r}; allowed are {', '.join(COLUMNS[column])}")
+        row = replace(row, **{column: value})  # type: ignore[arg-type]  # checked against COLUMNS
+    return check(replace(row, name=name))
+
+
+def check(row: Method) -> Method:
+    """The row itself, if its columns fit together."""
+    if (row.topology == "none") != (row.shares == "nothing"):
+        raise BadInput(f"method {row.name!r}: topology {row.topology!r} does not go with shares {row.shares!r}")
+    if row.topology == "star" and row.weights != "size":
+        raise BadInput(f"method {row.name!r}: a star weights its clients by size, not {row.weights!r}")
+    if row.topology == "ring" and (row.weights not in ("half", "golden") or row.retention == "none"):
+        raise BadInput(f"method {row.name!r}: a ring needs weights half or golden and retention constant or cosine")
+    return row
+
+
+def base_name(name: str) -> str:
+    """The name of the row that a changed row started from; its numbers are used."""
+    return name.partition(":")[0]
+
+
+def ablations(full: Method, base: Method) -> Iterator[Method]:
+    """`full` with each column in which it differs from `base` switched back, one at a time."""
+    for field in fields(Method):
+        value = getattr(base, field.name)
+        if field.name != "name" and getattr(full, field.name) != value:
+            yield lookup(f"{full.name}:{field.name}={value}")
+
+
+def properties(row: Method) -> dict[str, bool]:
+    """The properties by which the paper compares methods, read off the columns."""
+    core = {
+        "no central server": row.topology != "star",
+        "private head": row.shares != "model",
+        "ring topology": row.topology == "ring",
+        "fibonacci weights": row.weights == "golden",
+    }
+    return core | {
+        "accuracy gating": row.gate == "yes",
+        "2-opt ring order": row.order == "2-opt",
+        "multi-pass coverage": row.passes == "cover",
+        "cosine retention": row.retention == "cosine",
+        "two-phase training": row.training == "two-phase",
+        "persistent optimiser": row.persistent == "yes",
+        "warm-up": row.warmup == "yes",
+        "all four core": all(core.values()),
+    }

@@ -1,0 +1,64 @@
+"""Arrays in, numbers out. `history` is (rounds, clients) test accuracy; rounds are counted from 1."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Accuracies = NDArray[np.float64]
+
+
+def gini(values: Accuracies) -> float:
+    """Gini coefficient in [0, 1]: mean absolute difference over twice the mean; 0 for equals and for all zeros."""
+    ordered = np.sort(values)
+    total = ordered.sum()
+    if total <= 0:
+        return 0.0
+    ranks = 2 * np.arange(1, len(ordered) + 1) - len(ordered) - 1
+    return max(0.0, float((ranks * ordered).sum() / (len(ordered) * total)))
+
+
+def jain(values: Accuracies) -> float:
+    """Jain's fairness index in [1/N, 1]; 1 for equals and for all zeros."""
+    square = float((values**2).sum())
+    return float(values.sum()) ** 2 / (len(values) * square) if square > 0 else 1.0
+
+
+def worst_fifth(values: Accuracies) -> float:
+    """Mean of the worst fifth of the clients, of one at least."""
+    return float(np.sort(values)[: max(1, len(values) // 5)].mean())
+
+
+def rounds_to(means: Accuracies, level: float) -> int | None:
+    """The first round whose mean accuracy is at least `level`, or None."""
+    reached = np.flatnonzero(means >= level)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def plateau_std(means: Accuracies) -> float:
+    """Standard deviation of the mean accuracy over the final half of the rounds."""
+    return float(means[len(means) // 2 :].std())
+
+
+def largest_drop(means: Accuracies) -> float:
+    """The largest fall of the mean accuracy from one round to the next; 0 if it never fell."""
+    return max(0.0, float(-np.diff(means).min())) if len(means) > 1 else 0.0
+
+
+def summarise(history: Accuracies, sent_bytes: Sequence[int], messages: Sequence[int]) -> dict[str, float | int | None]:
+    """All metrics of one run; traffic is the mean over rounds, all clients together."""
+    means, final = history.mean(axis=1), history[-1]
+    return {
+        "mean_accuracy": float(final.mean()),
+        "worst_client": float(final.min()),
+        "worst_fifth": worst_fifth(final),
+        "gini": gini(final),
+        "jain": jain(final),
+        "rounds_to_50": rounds_to(means, 0.5),
+        "rounds_to_half_of_final": rounds_to(means, float(means[-1]) / 2),
+        "plateau_std": plateau_std(means),
+        "worst_round": float(means.min()),
+        "largest_drop": largest_drop(means),
+        "bytes_per_round": float(np.mean(sent_bytes)),
+        "messages_per_round": float(np.mean(messages)),
+    }

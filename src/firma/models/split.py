@@ -1,0 +1,128 @@
+"""A model in two parts and the flat buffer that holds its parameters: extractor first, head behind it."""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from firma.errors import BadInput
+from firma.models.mlp import mlp
+from firma.seeds import torch_seed
+
+Part = Literal["model", "extractor", "head"]
+Pair = tuple[nn.Module, nn.Module]
+ModelSource = str | Pair | Callable[[], Pair]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One tensor of the model and where it lies in the flat buffer."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where every parameter lies: [0, extractor) is the extractor, [extractor, size) the head."""
+
+    pieces: tuple[Piece, ...]
+    extractor: int
+    size: int
+
+    def span(self, part: Part) -> slice:
+        """The slice of the flat buffer that holds a part."""
+        bounds = {
+            "model": (0, self.size),
+            "extractor": (0, self.extractor),
+            "head": (self.extractor, self.size),
+        }
+        return slice(*bounds[part])
+
+    def names(self, start: int, stop: int) -> tuple[str, ...]:
+        """Names of the tensors of which [start, stop) holds at least one element."""
+        return tuple(piece.name for piece in self.pieces if piece.start < stop and start < piece.stop)
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """Extractor and head as the user gave them: a template that is copied, never trained."""
+
+    extractor: nn.Module
+    head: nn.Module
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters of the extractor, then of the head."""
+        for part, module in (("extractor", self.extractor), ("head", self.head)):
+            for name, parameter in module.named_parameters():
+                yield f"{part}.{name}" if name else part, parameter
+
+    def buffers(self) -> list[Tensor]:
+        """What the modules hold besides parameters, such as running means; private to a client."""
+        return [*self.extractor.buffers(), *self.head.buffers()]
+
+    def layout(self) -> Layout:
+        """Where this model's parameters lie in a flat buffer."""
+        pieces, start, extractor = [], 0, 0
+        for name, parameter in self.named_parameters():
+            pieces.append(Piece(name, tuple(parameter.shape), start, start + parameter.numel()))
+            start += parameter.numel()
+            if name.startswith("extractor"):
+                extractor = start
+        return Layout(tuple(pieces), extractor, start)
+
+    def flat(self) -> Tensor:
+        """(P,) copy of the parameters."""
+        return torch.cat([parameter.detach().reshape(-1).float() for _, parameter in self.named_parameters()])
+
+    def copy(self) -> "SplitModel":
+        """A model of the same structure that shares nothing with this one."""
+        return SplitModel(copy.deepcopy(self.extractor), copy.deepcopy(self.head))
+
+    def filled(self, flat: Tensor) -> "SplitModel":
+        """A copy whose parameters are those of the flat buffer."""
+        model = self.copy()
+        for piece, (_, parameter) in zip(self.layout().pieces, model.named_parameters(), strict=True):
+            parameter.data = flat[piece.start : piece.stop].view(piece.shape).clone()
+        return model
+
+
+def build_model(
+    source: ModelSource, shape: tuple[int, ...], classes: int, sizes: tuple[int, int], seed: int, client: int
+) -> SplitModel:
+    """The model that a client starts from; `sizes` are the built-in model's hidden and embedding widths.
+
+    Built-in models and functions that return a pair draw their weights from (seed, client). A pair of modules keeps
+    the weights that it came with.
+    """
+    if isinstance(source, tuple):
+        return _checked(SplitModel(*source), shape, classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "initial weights", client))
+        if source == "mlp":
+            return SplitModel(*mlp(shape, classes, *sizes))
+        if callable(source):
+            return _checked(SplitModel(*source()), shape, classes)
+    raise BadInput(f"model = {source!r}: choose mlp, or give a pair of nn.Modules (extractor, head) from Python")
+
+
+def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitModel:
+    """The user's own modules, after one forward pass of two samples in evaluation mode."""
+    probe = model.copy()
+    probe.extractor.eval()
+    probe.head.eval()
+    try:
+        with torch.no_grad():
+            logits = probe.head(probe.extractor(torch.zeros(2, *shape)))
+    except RuntimeError as error:
+        raise BadInput(f"model: it cannot take inputs of shape {shape}: {str(error).splitlines()[0]}") from None
+    if tuple(logits.shape) != (2, classes):
+        raise BadInput(f"model: two samples give logits of shape {tuple(logits.shape)}; (2, {classes}) is needed")
+    if not model.layout().extractor:
+        raise BadInput("model: the extractor has no parameters, so there is nothing to share")
+    return model

@@ -1,0 +1,57 @@
+"""Who sits next to whom: the ring's cost and the 2-opt search for a cheaper order."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Similarity = NDArray[np.float64]
+
+
+def similarity(proportions: NDArray[np.float64], kind: Literal["cosine", "dot"]) -> Similarity:
+    """(N, N) similarity of (N, C) class proportions: the cosine of Eq. 8, or the plain products that were published."""
+    q = np.asarray(proportions, dtype=np.float64)
+    if kind == "cosine":
+        q = q / np.linalg.norm(q, axis=1, keepdims=True)
+    return q @ q.T
+
+
+def ring_cost(alike: Similarity, order: Sequence[int]) -> float:
+    """Sum of similarities of neighbours once round the ring, Eq. 8."""
+    return float(alike[np.asarray(order), np.roll(order, -1)].sum())
+
+
+def two_opt(alike: Similarity) -> list[int]:
+    """An order that no reversal of a segment improves, from the identity, first improvement first.
+
+    For i < j the segment i+1 … j is reversed: the edges (i, i+1) and (j, j+1) give way to (i, j) and (i+1, j+1).
+    Client 0 stays where it is. Rings of up to three clients have one order only.
+    """
+    size = len(alike)
+    order = np.arange(size)
+    improved = size > 3
+    while improved:
+        improved = False
+        for i in range(size - 1):
+            j = i + 1
+            while j < size:
+                j = _first_gain(alike, order, i, j)
+                if j < size:
+                    order[i + 1 : j + 1] = order[i + 1 : j + 1][::-1].copy()
+                    improved = True
+                    j += 1
+    return [int(client) for client in order]
+
+
+def _first_gain(alike: Similarity, order: NDArray[np.int64], i: int, start: int) -> int:
+    """The first j ≥ start whose reversal saves more than 1e-9, or N; the pair (0, N-1) changes nothing."""
+    size = len(order)
+    stop = size - 1 if i == 0 else size
+    if start >= stop:
+        return size
+    ends, after = order[start:stop], order[(np.arange(start, stop) + 1) % size]
+    here, following = order[i], order[i + 1]
+    gain = alike[here, following] + alike[ends, after] - alike[here, ends] - alike[following, after]
+    better = np.flatnonzero(gain > 1e-9)
+    return start + int(better[0]) if len(better) else size

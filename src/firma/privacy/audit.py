@@ -1,0 +1,66 @@
+"""A record of what every client received, and whether it keeps the paper's definitions A and B."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firma.models.split import Layout
+from firma.protocol import SERVER, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One message as its receiver saw it; tensors are read off the elements that arrived, not off a label."""
+
+    round: int
+    step: int
+    sender: int
+    receiver: int
+    tensors: tuple[str, ...]
+    size: int
+    numbers: tuple[str, ...]
+
+
+@dataclass
+class Audit:
+    """Receipts of a run, in order, with the verdicts that follow from them."""
+
+    layout: Layout
+    neighbours: Mapping[int, tuple[int, int]]
+    receipts: list[Receipt] = field(default_factory=list)
+
+    def record(self, sender: int, receiver: int, tag: tuple[int, int], message: Message) -> None:
+        """Note one delivery."""
+        start = message.state.start
+        tensors = self.layout.names(start, start + message.state.values.numel())
+        told = (("accuracy", message.accuracy), ("weight", message.weight))
+        numbers = tuple(name for name, value in told if value is not None)
+        self.receipts.append(Receipt(*tag, sender, receiver, tensors, message.size, numbers))
+
+    @property
+    def heads(self) -> int:
+        """Messages in which any element of a head arrived."""
+        return sum(any(name.startswith("head") for name in receipt.tensors) for receipt in self.receipts)
+
+    @property
+    def strangers(self) -> int:
+        """Messages from or to anyone but a ring neighbour, a server included."""
+        return sum(self._strange(receipt) for receipt in self.receipts)
+
+    def _strange(self, receipt: Receipt) -> bool:
+        if SERVER in (receipt.sender, receipt.receiver):
+            return True
+        return receipt.sender not in self.neighbours[receipt.receiver]
+
+    def summary(self) -> dict[str, Any]:
+        """The verdicts and totals, ready for JSON."""
+        return {
+            "messages": len(self.receipts),
+            "bytes": sum(receipt.size for receipt in self.receipts),
+            "tensors": sorted({name for receipt in self.receipts for name in receipt.tensors}),
+            "numbers": sorted({name for receipt in self.receipts for name in receipt.numbers}),
+            "messages_with_head": self.heads,
+            "messages_beyond_neighbours": self.strangers,
+            "head_private": self.heads == 0,
+            "server_free": self.strangers == 0,
+        }

@@ -1,0 +1,159 @@
+"""One peer's round as a generator that yields exchanges: no sockets, no clock, no threads.
+
+A driver runs `peer_round`, delivers each `Exchange` and sends back what arrived, keyed by sender. What travels is an
+`ExtractorState`, which has no place for a head; only the baselines that share whole models send a `ModelState`.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from firma.mixing import beside, ring_row
+from firma.schedule import RoundPlan
+
+SERVER = -1  # the hub of a star; ring methods never speak to it
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractorState:
+    """Elements [start, start + len) of the flat extractor."""
+
+    values: Tensor
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelState:
+    """All parameters of a model, head included: what methods without head privacy send."""
+
+    values: Tensor
+    start: int = 0
+
+
+State = ExtractorState | ModelState
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one peer sends another: parameters and at most one agreed number of each kind."""
+
+    state: State
+    accuracy: float | None = None  # training accuracy, where a gate needs it
+    weight: float | None = None  # samples behind an average
+
+    @property
+    def size(self) -> int:
+        """Bytes of content: parameters as they are, eight for each number."""
+        numbers = (self.accuracy is not None) + (self.weight is not None)
+        return self.state.values.numel() * self.state.values.element_size() + 8 * numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Send `message` to every peer in `to`, then wait for one message of the same tag from every peer in `wait`."""
+
+    to: tuple[int, ...]
+    wait: tuple[int, ...]
+    message: Message
+    tag: tuple[int, int]  # round, step
+
+
+Peer = Generator[Exchange, dict[int, Message], Tensor]
+
+
+def peer_round(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float, samples: int) -> Peer:
+    """Client `me`'s part of a round's mixing; returns its new shared parameters.
+
+    `shared` is the flat extractor, or the whole flat model where the plan shares it.
+    """
+    if plan.mixing == "ring":
+        return _ring(me, order, plan, shared, accuracy)
+    if plan.mixing == "all-reduce":
+        return _all_reduce(me, order, plan, shared, samples)
+    if plan.mixing == "star":
+        return _spoke(plan, shared, samples)
+    return _nothing(shared)
+
+
+def wrap(plan: RoundPlan, values: Tensor, start: int = 0) -> State:
+    """The kind of state that the plan shares."""
+    return ModelState(values, start) if plan.shares == "model" else ExtractorState(values, start)
+
+
+def _nothing(shared: Tensor) -> Peer:
+    """A round without mixing: a generator that yields nothing."""
+    yield from ()
+    return shared
+
+
+def _ring(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float) -> Peer:
+    """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for."""
+    left, right = beside(order)[me]
+    others = tuple(sorted({left, right} - {me}))
+    if not others:
+        return shared
+    row = None
+    for step in range(plan.passes):
+        told = accuracy if plan.gate is not None and step == 0 else None
+        arrived = yield Exchange(others, others, Message(wrap(plan, shared), told), (plan.number, step))
+        if row is None:
+            row = ring_row(plan.pair, plan.retention, plan.gate, *_accuracies(arrived, left, right))
+        blend = row.left * arrived[left].state.values + row.right * arrived[right].state.values
+        shared = row.own * shared + blend
+    return shared
+
+
+def _accuracies(arrived: dict[int, Message], left: int, right: int) -> tuple[float, float]:
+    """What the neighbours said of themselves; 1 where no gate asked."""
+    said = (arrived[left].accuracy, arrived[right].accuracy)
+    return (1.0 if said[0] is None else said[0], 1.0 if said[1] is None else said[1])
+
+
+def _all_reduce(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, samples: int) -> Peer:
+    """Average over the whole ring by size, with messages to the right neighbour only.
+
+    Reduce-scatter, then all-gather: N-1 steps each, one N-th of the parameters a step. Nobody sees more of anyone
+    than a sum over at least one peer of one piece.
+    """
+    size = len(order)
+    if size == 1:
+        return shared
+    left, right = beside(order)[me]
+    place = list(order).index(me)
+    pieces = [piece * samples for piece in shared.tensor_split(size)]
+    starts = [0]
+    for piece in pieces:
+        starts.append(starts[-1] + piece.numel())
+    weights = [float(samples)] * size
+    for step in range(2 * (size - 1)):
+        gathering = step >= size - 1
+        mine, theirs = (place - step) % size, (place - step - 1) % size
+        message = Message(wrap(plan, pieces[mine], starts[mine]), weight=weights[mine])
+        arrived = (yield Exchange((right,), (left,), message, (plan.number, step)))[left]
+        weight = arrived.weight or 0.0
+        pieces[theirs] = arrived.state.values if gathering else pieces[theirs] + arrived.state.values
+        weights[theirs] = weight if gathering else weights[theirs] + weight
+    mean = shared.clone()
+    for start, piece, weight in zip(starts, pieces, weights, strict=False):
+        mean[start : start + piece.numel()] = piece / weight
+    return mean
+
+
+def _spoke(plan: RoundPlan, shared: Tensor, samples: int) -> Peer:
+    """A client of a star: send to the server, take what it sends back."""
+    message = Message(wrap(plan, shared), weight=float(samples))
+    arrived = yield Exchange((SERVER,), (SERVER,), message, (plan.number, 0))
+    return arrived[SERVER].state.values
+
+
+def hub_round(clients: Sequence[int], plan: RoundPlan, blank: Tensor) -> Peer:
+    """The server of a star: wait for everybody, send everybody the average by size."""
+    nothing = Message(wrap(plan, blank[:0]))
+    arrived = yield Exchange((), tuple(clients), nothing, (plan.number, 0))
+    total = sum(message.weight or 0.0 for message in arrived.values())
+    mean = blank
+    for client in clients:
+        mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
+    yield Exchange(tuple(clients), (), Message(wrap(plan, mean)), (plan.number, 0))
+    return mean

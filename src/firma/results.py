@@ -1,0 +1,168 @@
+"""Results of runs: what they hold, how they are compared, and how they are kept on disk, whole or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from firma.errors import BadInput
+from firma.metrics import summarise
+from firma.models.split import SplitModel
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One run of one method with one seed.
+
+    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring, `parameters` the (N, P)
+    final models, whose structure is `template`.
+    """
+
+    method: str
+    seed: int
+    config: Mapping[str, Any]
+    history: NDArray[np.float64]
+    order: tuple[int, ...]
+    sent_bytes: tuple[int, ...]
+    messages: tuple[int, ...]
+    seconds: float
+    audit: Mapping[str, Any] | None = None
+    parameters: Tensor | None = field(default=None, repr=False)
+    template: SplitModel | None = field(default=None, repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float | int | None]:
+        """Every metric of the run."""
+        return summarise(self.history, self.sent_bytes, self.messages)
+
+    def model(self, client: int) -> SplitModel:
+        """Extractor and head of one client, as trained."""
+        if self.parameters is None or self.template is None:
+            raise BadInput("this result holds figures only; models are kept by a run in this process")
+        return self.template.filled(self.parameters[client])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as plain data, ready for JSON."""
+        document: dict[str, Any] = {
+            "method": self.method,
+            "seed": self.seed,
+            "config": dict(self.config),
+            "history": self.history.tolist(),
+            "order": list(self.order),
+            "bytes": list(self.sent_bytes),
+            "messages": list(self.messages),
+            "seconds": self.seconds,
+            "metrics": self.metrics,
+        }
+        return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write figures (result.json) and final parameters (parameters.safetensors) into a new folder."""
+        target = Path(folder)
+        if target.exists():
+            raise BadInput(f"save: {target} is there already; name a new folder")
+        with tempfile.TemporaryDirectory(dir=_made(target.parent)) as name:
+            draft = Path(name) / "draft"
+            draft.mkdir()
+            (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
+            if self.parameters is not None:
+                save_file(
+                    {"parameters": self.parameters.detach().cpu().contiguous()},
+                    draft / "parameters.safetensors",
+                )
+            shutil.move(draft, target)
+        return target
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """A run as `Result.save` wrote it; figures and parameters, without the model's structure."""
+    source = Path(folder)
+    try:
+        document = json.loads((source / "result.json").read_text())
+        values = from_dict(document)
+    except (OSError, ValueError, KeyError) as error:
+        raise BadInput(f"load: {source} does not hold a result ({error})") from None
+    tensors = source / "parameters.safetensors"
+    if not tensors.exists():
+        return values
+    return Result(**(vars(values) | {"parameters": load_file(tensors)["parameters"]}))
+
+
+def from_dict(document: Mapping[str, Any]) -> Result:
+    """The inverse of `Result.as_dict`."""
+    return Result(
+        method=document["method"],
+        seed=document["seed"],
+        config=document["config"],
+        history=np.array(document["history"], dtype=np.float64),
+        order=tuple(document["order"]),
+        sent_bytes=tuple(document["bytes"]),
+        messages=tuple(document["messages"]),
+        seconds=document["seconds"],
+        audit=document.get("audit"),
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric over the seeds of one method: mean, and standard deviation where there is more than one seed."""
+
+    mean: float | None
+    deviation: float | None
+
+
+def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
+    """Method by method, every metric over its seeds; a metric that some seed never reached has no mean."""
+    groups: dict[str, list[dict[str, float | int | None]]] = {}
+    for result in results:
+        groups.setdefault(result.method, []).append(result.metrics)
+    return {
+        method: {name: _summary([run[name] for run in runs]) for name in runs[0]} for method, runs in groups.items()
+    }
+
+
+def _summary(values: Sequence[float | int | None]) -> Summary:
+    numbers = [float(value) for value in values if value is not None]
+    if len(numbers) < len(values):
+        return Summary(None, None)
+    return Summary(mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Make the output folder and try it, before anyone waits for a run."""
+    try:
+        with tempfile.TemporaryFile(dir=_made(folder)):
+            pass
+    except OSError as error:
+        raise BadInput(f"out = {str(folder)!r}: cannot write there ({error.strerror})") from None
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file so that it is either complete or as it was before: temporary file, fsync, rename."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,81 @@
+"""What round r does, read off the method's columns and numbers."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from firma.hyper import Hyper
+from firma.methods import Method, Shares
+from firma.mixing import Gate, pair
+
+Mixing = Literal["none", "star", "ring", "all-reduce"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A number of epochs in which one part of the model is trained and the rest is frozen."""
+
+    trains: Literal["model", "head", "extractor"]
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """One round: train these phases, then mix what is shared."""
+
+    number: int  # from 0
+    phases: tuple[Phase, ...]
+    mixing: Mixing
+    shares: Shares
+    passes: int = 1
+    pair: tuple[float, float] = (0.0, 0.0)  # weights of the left and the right neighbour
+    retention: float = 1.0  # of one pass
+    gate: Gate | None = None
+
+
+def warmup_rounds(method: Method, hyper: Hyper, rounds: int) -> int:
+    """W: a sixth of the rounds, unless the user says otherwise."""
+    if method.warmup == "no":
+        return 0
+    return rounds // 6 if hyper.warmup_rounds is None else min(hyper.warmup_rounds, rounds)
+
+
+def passes(method: Method, clients: int) -> int:
+    """Exchanges a round: one, or as many as reach the far side of the ring."""
+    return math.ceil(clients / 2) if method.passes == "cover" else 1
+
+
+def round_retention(method: Method, hyper: Hyper, rounds: int, number: int) -> float:
+    """γ_r of a whole round: constant, or the cosine of Eq. 10 over the rounds after the warm-up."""
+    if method.retention == "constant":
+        return hyper.retention
+    warm = warmup_rounds(method, hyper, rounds)
+    angle = math.pi * (number - warm) / max(rounds - warm - 1, 1)
+    return hyper.retention_end + 0.5 * (hyper.retention_start - hyper.retention_end) * (1 + math.cos(angle))
+
+
+def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
+    """The plan of round `number` (from 0)."""
+    if number < warmup_rounds(method, hyper, rounds):
+        return _warmup(hyper, number)
+    if method.topology != "ring":
+        return RoundPlan(number, phases(method, hyper), method.topology, method.shares)
+    count = passes(method, clients)
+    per_pass = round_retention(method, hyper, rounds, number) ** (1 / count)  # Eq. 9
+    gate = Gate(hyper.threshold, hyper.posterior) if method.gate == "yes" else None
+    neighbours = pair(method.weights)
+    return RoundPlan(number, phases(method, hyper), "ring", method.shares, count, neighbours, per_pass, gate)
+
+
+def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
+    """What a client trains in a round after the warm-up."""
+    if method.training == "joint":
+        return (Phase("model", hyper.epochs),)
+    return (Phase("head", hyper.head_epochs), Phase("extractor", hyper.extractor_epochs))
+
+
+def _warmup(hyper: Hyper, number: int) -> RoundPlan:
+    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server."""
+    train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs)),)
+    mixing: Mixing = "star" if hyper.warmup_shares == "model" else "all-reduce"
+    return RoundPlan(number, train, mixing, hyper.warmup_shares)
