@@ -27,29 +27,43 @@ if TYPE_CHECKING:
     from firma.results import load as load
 
 _HOME = {
-    "BadInput": ("firma.errors", "BadInput"),
-    "Config": ("firma.experiment", "Config"),
-    "Dataset": ("firma.data.dataset", "Dataset"),
-    "Hyper": ("firma.hyper", "Hyper"),
-    "METHODS": ("firma.methods", "METHODS"),
-    "Method": ("firma.methods", "Method"),
-    "Result": ("firma.results", "Result"),
-    "SplitModel": ("firma.models.split", "SplitModel"),
-    "ablations": ("firma.methods", "ablations"),
-    "compare": ("firma.results", "compare"),
-    "load": ("firma.results", "load"),
-    "load_dataset": ("firma.data.dataset", "load_dataset"),
-    "run": ("firma.experiment", "run"),
-    "run_all": ("firma.experiment", "run_all"),
+    "BadInput": "errors",
+    "Config": "experiment",
+    "Dataset": "data.dataset",
+    "Hyper": "hyper",
+    "METHODS": "methods",
+    "Method": "methods",
+    "Result": "results",
+    "SplitModel": "models.split",
+    "ablations": "methods",
+    "compare": "results",
+    "load": "results",
+    "load_dataset": "data.dataset",
+    "run": "experiment",
+    "run_all": "experiment",
 }
-__all__ = sorted(_HOME)
+__all__ = [  # noqa: F822  # imported on first use, see _HOME
+    "BadInput",
+    "Config",
+    "Dataset",
+    "Hyper",
+    "METHODS",
+    "Method",
+    "Result",
+    "SplitModel",
+    "ablations",
+    "compare",
+    "load",
+    "load_dataset",
+    "run",
+    "run_all",
+]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'firma' has no attribute {name!r}")
-    module, attribute = _HOME[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(f"firma.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from firma.models.learner import AutogradLearner
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
 from firma.schedule import RoundPlan
-from firma.seeds import generator
+from firma.seeds import generator, torch_seed
 from firma.training import Client, Moments, accuracy, train
 
 
@@ -63,7 +63,7 @@ class Simulation:
         for client in self.clients:
             shuffle = generator(run.seed, "batches", client.number, plan.number)
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int(shuffle.integers(2**63)))  # for layers that draw, such as dropout
+                torch.manual_seed(torch_seed(run.seed, "layers", client.number, plan.number))  # dropout and its like
                 train(
                     client,
                     self.learner,

@@ -1,0 +1,51 @@
+"""Small federations that run in milliseconds."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from firma.engines.federation import ClientData, Federation
+from firma.hyper import Hyper
+from firma.methods import lookup
+from firma.models import SplitModel, mlp
+
+FEATURES, CLASSES = 12, 4
+SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
+
+
+def toy_data(clients: int, noisy: tuple[int, ...] = ()) -> list[ClientData]:
+    """Gaussian blobs, one a class; the labels of `noisy` clients are chance."""
+    rng = np.random.default_rng(7)
+    centres = rng.normal(size=(CLASSES, FEATURES))
+    data = []
+    for client in range(clients):
+        size = SIZES[client % len(SIZES)]
+        y = rng.integers(0, CLASSES, size)
+        x = centres[y] + 0.7 * rng.normal(size=(size, FEATURES))
+        if client in noisy:
+            y = rng.integers(0, CLASSES, size)
+        inputs, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
+        data.append(ClientData(inputs, labels, inputs[:9], labels[:9]))
+    return data
+
+
+Make = Callable[..., Federation]
+
+
+@pytest.fixture
+def make_federation() -> Make:
+    """`make(method, clients, rounds, noisy=(), order=None, **changes of Hyper)`."""
+
+    def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, **changes):  # type: ignore[no-untyped-def]
+        base = {"batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01}
+        hyper = Hyper(**(base | changes))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
+        row = lookup(method) if isinstance(method, str) else method
+        ring = tuple(order) if order is not None else tuple(range(clients))
+        return Federation(row, hyper, rounds, seed, ring, toy_data(clients, noisy), [model], torch.device("cpu"))
+
+    return make

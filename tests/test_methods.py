@@ -1,0 +1,68 @@
+"""The table against the paper's design table and SPEC §1."""
+
+import pytest
+
+from firma.errors import BadInput
+from firma.hyper import Hyper, hyper_for, split_for
+from firma.methods import METHODS, ablations, lookup, properties
+
+
+def test_properties_are_those_of_the_papers_table():
+    met = {name: sum(list(properties(row).values())[:-1]) for name, row in METHODS.items()}
+    assert met == {"local": 2, "fedavg": 0, "fedrep": 2, "rdfl": 2, "fibfl": 6, "fibfl+": 7, "fibfl++": 11}
+    assert [name for name, row in METHODS.items() if properties(row)["all four core"]] == ["fibfl", "fibfl+", "fibfl++"]
+
+
+def test_each_variant_adds_one_thing():
+    assert [row.name for row in ablations(METHODS["fibfl+"], METHODS["fibfl"])] == ["fibfl+:gate=no"]
+    names = [row.name for row in ablations(METHODS["fibfl++"], METHODS["fibfl"])]
+    changes = ["gate=no", "order=given", "passes=one", "retention=constant", "warmup=no"]
+    assert names == [f"fibfl++:{change}" for change in changes]
+
+
+def test_a_changed_row_keeps_the_rest_and_the_numbers():
+    row = lookup("fibfl++:order=given,gate=no")
+    assert (row.order, row.gate, row.passes) == ("given", "no", "cover")
+    assert hyper_for("fibfl++:order=given", "paper", {}).extractor_epochs == 20
+
+
+@pytest.mark.parametrize(
+    "name", ["fib", "fibfl:colour=red", "fibfl:gate=maybe", "fibfl:", "fedavg:weights=golden", "rdfl:shares=nothing"]
+)
+def test_rows_that_make_no_sense_are_refused(name):
+    with pytest.raises(BadInput):
+        lookup(name)
+
+
+def test_presets_are_those_of_the_spec():
+    assert hyper_for("rdfl", "paper", {}).retention == 0.5
+    published = hyper_for("rdfl", "published", {})
+    assert (published.retention, published.initial, published.ring_cost) == (1.0, "per-client", "dot")
+    assert hyper_for("fibfl", "published", {}).retention == 0.5
+    assert (split_for("published", {}).tests, split_for("published", {}).quota) == ("independent", "sequential")
+    assert (split_for("paper", {}).tests, split_for("paper", {}).quota) == ("matched", "fair")
+    paper = hyper_for("fedrep", "paper", {})
+    assert (paper.head_epochs, paper.extractor_epochs, paper.rate, paper.batch) == (2, 2, 0.01, 64)
+
+
+def test_settings_come_as_text_and_by_the_papers_symbols():
+    hyper = hyper_for("fibfl++", "paper", {"tau": "0.5", "Ee": "3", "warmup_rounds": "none", "lr": "1e-3"})
+    assert hyper == Hyper(threshold=0.5, extractor_epochs=3, rate=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("tau", "1.5", ["threshold", "1.5", "less than or equal to 1"]),
+        ("epochs", "-1", ["epochs", "-1", "greater than or equal to 0"]),
+        ("rate", "fast", ["rate", "fast", "number"]),
+        ("ring_cost", "l2", ["ring_cost", "l2", "'cosine' or 'dot'"]),
+        ("colour", "red", ["colour", "unknown", "threshold", "split_seed"]),
+        ("rate", "nan", ["rate", "nan"]),
+    ],
+)
+def test_bad_settings_name_field_value_and_what_is_allowed(key, value, words):
+    with pytest.raises(BadInput) as caught:
+        hyper_for("fibfl++", "paper", {key: value})
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)

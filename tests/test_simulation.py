@@ -1,0 +1,116 @@
+"""The simulation against the naive oracle, against the protocol, and in its degenerate cases."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from reference import ALGORITHMS, Numbers, make_sites, parameters
+
+from firma.engines.simulation import Simulation
+from firma.methods import METHODS, lookup
+from firma.mixing import beside
+from firma.privacy import Audit
+
+# float32 rounding differs between a flat and a per-tensor path; Adam divides by small numbers and amplifies it.
+CLOSE = {"rtol": 2e-3, "atol": 2e-5}
+
+
+def finish(federation, audit=None):
+    simulation = Simulation(federation, audit)
+    history = [outcome.accuracies for outcome in simulation.rounds()]
+    return simulation.parameters, history
+
+
+def oracle(federation, warmup_model=False):
+    hyper = federation.hyper
+    numbers = Numbers(
+        hyper.rate, hyper.momentum, hyper.batch, hyper.epochs, hyper.head_epochs, hyper.extractor_epochs,
+        hyper.threshold, hyper.retention, hyper.retention_start, hyper.retention_end, warmup_model,
+    )  # fmt: skip
+    model = federation.models[0]
+    sites = make_sites([(each.inputs, each.labels) for each in federation.data], model.extractor, model.head)
+    ALGORITHMS[federation.method.name](sites, federation.rounds, federation.seed, numbers, list(federation.order))
+    return torch.stack([parameters(site) for site in sites])
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 5])
+@pytest.mark.parametrize("method", METHODS)
+def test_agrees_with_the_oracle(make_federation, method, clients):
+    federation = make_federation(method, clients, rounds=6 if METHODS[method].warmup == "yes" else 3)
+    torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
+
+
+@pytest.mark.parametrize("method", ["fibfl+", "fibfl++"])
+def test_agrees_with_the_oracle_when_neighbours_are_gated(make_federation, method):
+    federation = make_federation(method, 5, rounds=4, noisy=(1, 3), threshold=0.6)
+    ours = finish(federation)[0]
+    torch.testing.assert_close(ours, oracle(federation), **CLOSE)
+    open_gate = replace(federation, hyper=federation.hyper.model_copy(update={"threshold": 0.0}))
+    assert not torch.allclose(ours, finish(open_gate)[0], **CLOSE), "no gate shut, so nothing was tested"
+
+
+def test_everybody_gated_keeps_everybody_apart(make_federation):
+    gated = make_federation("fibfl+", 4, threshold=1.0, extractor_epochs=1)
+    alone = replace(gated, method=lookup("fibfl+:topology=none,shares=nothing"))
+    torch.testing.assert_close(finish(gated)[0], finish(alone)[0], rtol=0, atol=0)
+
+
+def test_agrees_with_the_oracle_on_another_ring(make_federation):
+    federation = make_federation("fibfl++", 5, rounds=6, order=(0, 3, 1, 4, 2))
+    torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
+
+
+def test_agrees_with_the_oracle_in_the_published_warmup(make_federation):
+    federation = make_federation("fibfl++", 3, rounds=7, warmup_shares="model")
+    torch.testing.assert_close(finish(federation)[0], oracle(federation, warmup_model=True), **CLOSE)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 5])
+@pytest.mark.parametrize("method", METHODS)
+def test_protocol_gives_what_the_matrix_gives(make_federation, method, clients):
+    federation = make_federation(method, clients, rounds=6, noisy=(1,), threshold=0.5)
+    audit = Audit(federation.models[0].layout(), beside(federation.order))
+    by_matrix, by_messages = Simulation(federation), Simulation(federation, audit)
+    for left, right in zip(by_matrix.rounds(), by_messages.rounds(), strict=True):
+        assert (left.messages, left.sent_bytes) == (right.messages, right.sent_bytes)
+    torch.testing.assert_close(by_matrix.parameters, by_messages.parameters, **CLOSE)
+
+
+@pytest.mark.parametrize("method", ["rdfl", "fibfl", "fibfl+"])
+def test_full_retention_is_local_training(make_federation, method):
+    ring = make_federation(method, 4, retention=1.0)
+    alone = replace(ring, method=replace(ring.method, topology="none", shares="nothing"))
+    torch.testing.assert_close(finish(ring)[0], finish(alone)[0], rtol=0, atol=0)
+
+
+def test_rdfl_with_full_retention_is_the_row_local(make_federation):
+    ring, alone = make_federation("rdfl", 4, retention=1.0), make_federation("local", 4)
+    torch.testing.assert_close(finish(ring)[0], finish(alone)[0], rtol=0, atol=0)
+
+
+def test_every_fix_off_is_fibfl(make_federation):
+    full, base = METHODS["fibfl++"], METHODS["fibfl"]
+    stripped = replace(full, gate="no", order="given", passes="one", retention="constant", warmup="no")
+    assert replace(stripped, name=base.name) == base
+    ours = finish(make_federation(stripped, 4, rounds=6))[0]
+    torch.testing.assert_close(ours, finish(make_federation("fibfl", 4, rounds=6))[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_run_twice_is_the_same_bit_by_bit(make_federation, method):
+    first, again = finish(make_federation(method, 4)), finish(make_federation(method, 4))
+    assert torch.equal(first[0], again[0])
+    assert [list(each) for each in first[1]] == [list(each) for each in again[1]]
+
+
+def test_another_seed_is_another_run(make_federation):
+    first = finish(make_federation("fibfl++", 3))[0]
+    assert not torch.equal(first, finish(make_federation("fibfl++", 3, seed=6))[0])
+
+
+def test_heads_differ_and_extractors_mix(make_federation):
+    federation = make_federation("fedrep", 3)
+    parameters_, layout = finish(federation)[0], federation.models[0].layout()
+    extractor, head = parameters_[:, layout.span("extractor")], parameters_[:, layout.span("head")]
+    assert torch.equal(extractor[0], extractor[1])
+    assert not torch.equal(head[0], head[1])
