@@ -121,7 +121,7 @@ def check_preset(preset: str) -> None:
 def hyper_for(method: str, preset: str, changes: Mapping[str, Any]) -> Hyper:
     """The numbers of a method under a preset, with the user's changes on top."""
     check_preset(preset)
-    values: dict[str, Any] = dict(PAPER_NUMBERS[base_name(method)])
+    values: dict[str, Any] = dict(PAPER_NUMBERS.get(base_name(method), {}))
     if preset == "published":
         values |= _PUBLISHED_HYPER | dict(PUBLISHED_NUMBERS.get(base_name(method), {}))
     return build(Hyper, values | dict(settings(changes)[0]))

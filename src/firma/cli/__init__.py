@@ -1,12 +1,14 @@
 """The command line: the only place that prints."""
 
+import functools
 import sys
+from collections.abc import Callable
 
 import typer
 
 from firma.cli.methods import methods
 from firma.cli.ring import ring
-from firma.cli.run import run
+from firma.cli.run import SETTINGS, run
 from firma.errors import BadInput
 
 app = typer.Typer(
@@ -17,9 +19,25 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run)
-app.command()(methods)
-app.command()(ring)
+
+
+def interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with Ctrl-C answered by one line and exit code 130."""
+
+    @functools.wraps(command)
+    def wrapped(*words: object, **options: object) -> None:
+        try:
+            command(*words, **options)
+        except KeyboardInterrupt:
+            print("\nfirma: interrupted; nothing was written", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return wrapped
+
+
+app.command(epilog=SETTINGS)(interruptible(run))
+app.command()(interruptible(methods))
+app.command(epilog=SETTINGS)(interruptible(ring))
 
 
 def main() -> None:
@@ -29,6 +47,3 @@ def main() -> None:
     except BadInput as error:
         print(f"firma: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("\nfirma: interrupted; nothing was written", file=sys.stderr)
-        sys.exit(130)

@@ -22,7 +22,7 @@ _COLUMNS = {
     "plateau σ": ("plateau_std", "{:.4f}"),
     "kB sent a round": ("bytes_per_round", "{:,.0f}"),
 }
-_EPILOG = "**Settings for --set** (defaults of fibfl++ in the paper preset)\n\n" + "\n\n".join(
+SETTINGS = "**Settings for --set** (defaults of fibfl++ in the paper preset)\n\n" + "\n\n".join(
     f"`{name}` = {field.default}: {field.description}"
     for kind in (Hyper, Split)
     for name, field in kind.model_fields.items()

@@ -1,0 +1,5 @@
+"""`python -m firma` is the command `firma`."""
+
+from firma.cli import main
+
+main()

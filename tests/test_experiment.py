@@ -1,0 +1,162 @@
+"""Runs as a user calls them from Python."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import firma
+from firma.errors import BadInput
+
+QUICK = {"extractor_epochs": 2, "epochs": 1}
+
+
+@pytest.mark.parametrize("scenario", ["iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3"])
+@pytest.mark.parametrize("preset", ["paper", "published"])
+def test_every_scenario_runs_on_digits(scenario, preset):
+    result = firma.run("digits", scenario, "fibfl++", rounds=2, preset=preset, settings=QUICK)
+    assert result.history.shape == (2, result.config["clients"])
+    assert 0 <= result.metrics["gini"] <= 1
+    assert sorted(result.order) == list(range(result.config["clients"]))
+
+
+def test_published_preset_drops_clients_below_a_batch_and_default_keeps_all():
+    published = firma.run("digits", "skew-3", "local", rounds=1, preset="published", settings=QUICK)
+    assert published.config["dropped"]
+    fair = firma.run("digits", "skew-3", "local", rounds=1, settings=QUICK)
+    assert fair.config["dropped"] == []
+    assert len(set(fair.config["samples"])) == 1
+
+
+def test_training_learns():
+    assert firma.run("digits", "iid", "fedavg", clients=2, rounds=3).metrics["mean_accuracy"] > 0.85
+
+
+def test_shared_start_is_one_model_and_per_client_is_many():
+    apart = {"initial": "per-client", "epochs": 0}
+    models = firma.run("digits", "iid", "local", clients=2, rounds=1, settings=apart).parameters
+    assert not torch.equal(models[0], models[1])
+    models = firma.run("digits", "iid", "local", clients=2, rounds=1, settings={"epochs": 0}).parameters
+    assert torch.equal(models[0], models[1])
+
+
+def test_arrays_and_modules_of_the_users_own():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    x = rng.normal(size=(300, 5)) + 3 * np.eye(5)[y]
+    pair = (nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.1), nn.BatchNorm1d(8), nn.Tanh()), nn.Linear(8, 3))
+    before = [p.clone() for p in pair[0].parameters()]
+    result = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
+    assert result.metrics["mean_accuracy"] > 0.8
+    assert all(torch.equal(a, b) for a, b in zip(before, pair[0].parameters(), strict=True)), "the user's stay as they were"
+    again = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
+    assert np.array_equal(result.history, again.history), "dropout too is drawn by address"
+
+
+def test_a_function_that_builds_modules_is_seeded():
+    def build():
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 8)), nn.Linear(8, 10)
+
+    runs = [
+        firma.run("digits", "iid", "local", clients=2, rounds=1, seed=s, model=build, settings={"epochs": 0})
+        for s in (0, 0, 1)
+    ]
+    assert torch.equal(runs[0].parameters, runs[1].parameters)
+    assert not torch.equal(runs[0].parameters, runs[2].parameters)
+
+
+def test_a_method_of_the_users_own():
+    from dataclasses import replace
+
+    mine = replace(firma.METHODS["fibfl"], name="mine", weights="half")
+    result = firma.run("digits", "iid", mine, clients=3, rounds=1, settings=QUICK)
+    assert result.method == "mine"
+    assert result.config["hyper"]["retention"] == 0.5
+
+
+def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
+    result = firma.run("digits", "skew-1", "fibfl++", rounds=2, settings=QUICK)
+    loaded = firma.load(result.save(tmp_path / "kept"))
+    assert loaded.as_dict() == result.as_dict()
+    assert torch.equal(loaded.parameters, result.parameters)
+    assert firma.compare([result, loaded])["fibfl++"]["mean_accuracy"].deviation == 0
+    with pytest.raises(BadInput, match="there already"):
+        result.save(tmp_path / "kept")
+    with pytest.raises(BadInput, match="does not hold a result"):
+        firma.load(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kept"]
+
+
+def test_a_trained_model_is_the_one_that_was_scored():
+    result = firma.run("digits", "iid", "fedavg", clients=2, rounds=2)
+    from firma.data import deal, load_dataset
+    from firma.hyper import split_for
+
+    digits = load_dataset("digits")
+    rows = deal(digits, "iid", 2, split_for("paper", {}), 0).test[1]
+    model = result.model(1)
+    logits = model.head(model.extractor(torch.tensor(digits.x_test[rows] / 16, dtype=torch.float32)))
+    right = (logits.argmax(1).numpy() == digits.y_test[rows]).mean()
+    assert right == pytest.approx(result.history[-1, 1])
+
+
+SCRIPT = """
+import firma, json
+r = firma.run("digits", "dir-0.5", "fibfl++", rounds=2, settings={"extractor_epochs": 2})
+print(json.dumps([r.history.tolist(), r.order, r.parameters.double().sum().item()]))
+"""
+
+
+def test_another_hash_seed_gives_the_same_figures():
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+    assert json.loads(outputs[0])[1]
+
+
+def test_global_random_state_is_left_alone():
+    torch.manual_seed(11)
+    np.random.seed(11)  # noqa: NPY002
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    firma.run("digits", "iid", "fibfl", clients=2, rounds=1, settings=QUICK)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"dataset": "imagenet"}, ["dataset", "imagenet", "digits"]),
+        ({"scenario": "dir-0"}, ["scenario", "dir-0", "dir-ALPHA"]),
+        ({"scenario": "skew-5"}, ["scenario", "skew-5", "10"]),
+        ({"clients": 0}, ["clients", "0"]),
+        ({"clients": 1438}, ["clients", "1438", "1437"]),
+        ({"clients": 900}, ["clients", "900", "min_samples"]),
+        ({"rounds": 0}, ["rounds", "0"]),
+        ({"seed": -1}, ["seed", "-1"]),
+        ({"method": "fedsgd"}, ["method", "fedsgd", "fibfl++"]),
+        ({"preset": "best"}, ["preset", "best", "paper"]),
+        ({"device": "toaster"}, ["device", "toaster"]),
+        ({"model": "resnet"}, ["model", "resnet", "mlp"]),
+        ({"model": (nn.Linear(3, 4), nn.Linear(4, 10))}, ["model", "(8, 8)"]),
+        ({"model": (nn.Flatten(), nn.Linear(64, 10))}, ["model", "no parameters"]),
+        ({"model": (nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), nn.Linear(4, 3))}, ["model", "(2, 10)"]),
+        ({"dataset": (np.zeros((4, 2)), np.zeros(3, int))}, ["dataset", "(3,)", "(4,)"]),
+        ({"dataset": (np.zeros((40, 2)), np.zeros(40, int))}, ["dataset", "two classes"]),
+        ({"dataset": (np.full((40, 2), np.nan), np.arange(40) % 2)}, ["dataset", "NaN"]),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(arguments, words):
+    with pytest.raises(BadInput) as caught:
+        firma.run(**({"dataset": "digits", "scenario": "iid", "method": "local", "rounds": 1} | arguments))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
