@@ -1,33 +1,50 @@
-"""A data set in memory, the one that comes with scikit-learn, and arrays of the user's own."""
+"""A data set in memory, and how one is found by name, by file, or from arrays."""
 
 import gzip
 import importlib.util
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firma.data.cache import cache_folder, open_known
+from firma.data.known import KNOWN
 from firma.errors import BadInput
 
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset as TorchDataset
+
 Array = NDArray[Any]
+Integers = NDArray[np.int64]
 SPLIT_SEED = 42
+_FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Inputs (n, …) as stored, labels (n,) in 0 … classes-1; a stored value times `scale` is what a model sees."""
+    """Inputs (n, …) as stored, labels (n,) in 0 … classes-1; a stored value times `scale` is what a model sees.
+
+    `labels` are the names of the classes. Where rows belong to clients by nature, `client_train` (and `client_test`, if
+    the tests do too) number them 0 … clients-1, and `client_names` are their names.
+    """
 
     name: str
     x_train: Array
-    y_train: NDArray[np.int64]
+    y_train: Integers
     x_test: Array
-    y_test: NDArray[np.int64]
+    y_test: Integers
     classes: int
     scale: float = 1.0
     clients: int = 10  # what a run takes if nobody says otherwise
     rounds: int = 30
+    labels: tuple[str, ...] = ()
+    client_train: Integers | None = None
+    client_test: Integers | None = None
+    client_names: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -35,18 +52,35 @@ class Dataset:
         return tuple(self.x_train.shape[1:])
 
 
-DatasetSource = str | Dataset | tuple[Array, ...]
+DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] | TorchDataset[Any]"
 
 
 def load_dataset(source: DatasetSource) -> Dataset:
-    """A data set by name, as it is, or from arrays (x, y) or (x, y, x_test, y_test)."""
+    """A data set by name or file, as it is, from arrays (x, y) or (x, y, x_test, y_test), or from torch's data sets.
+
+    Torch's come alone, a fifth then being held out, or as a pair (train, test). A file is PATH.npz, PATH.csv or
+    PATH.parquet; PATH.csv:COLUMN names the label's column.
+    """
+    from firma.data.arrays import from_arrays, from_torch, is_torch
+    from firma.data.files import read_file
+
     if isinstance(source, Dataset):
         return source
+    if is_torch(source):
+        return from_torch(source)
     if isinstance(source, tuple):
-        return from_arrays(*source)
-    if source == "digits":
+        return from_torch(*source) if source and is_torch(source[0]) else from_arrays(*source)
+    if not isinstance(source, str | os.PathLike):
+        raise BadInput(f"dataset: a {type(source).__name__} is not one; give a name, a file, arrays or a torch Dataset")
+    name = os.fspath(source)
+    if name == "digits":
         return digits()
-    raise BadInput(f"dataset = {source!r}: choose digits")
+    if name in KNOWN:
+        return public(name)
+    if file := _FILE.fullmatch(name):
+        return read_file(Path(file[1]), file[2])
+    known = ", ".join(["digits", *KNOWN])
+    raise BadInput(f"dataset = {name!r}: choose {known}, or a file that ends in .npz, .csv or .parquet")
 
 
 def digits() -> Dataset:
@@ -56,59 +90,17 @@ def digits() -> Dataset:
         raise BadInput("dataset = 'digits': scikit-learn, which carries it, is not installed")
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
-    train, test = _first_fifths(len(table))
+    permutation = np.random.default_rng(SPLIT_SEED).permutation(len(table))
+    train, test = np.split(permutation, [int(0.8 * len(table))])
     x, y = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    return Dataset("digits", x[train], y[train], x[test], y[test], 10, 1 / 16, clients=5, rounds=10)
+    names = tuple("0123456789")
+    return Dataset("digits", x[train], y[train], x[test], y[test], 10, 1 / 16, clients=5, rounds=10, labels=names)
 
 
-def from_arrays(x: Array, y: Array, x_test: Array | None = None, y_test: Array | None = None) -> Dataset:
-    """A data set of the user's own. Integers 0 … 255 are scaled to [0, 1], floats are taken as they are.
-
-    Without test arrays, a fifth is held out.
-    """
-    x, y = np.asarray(x), np.asarray(y)
-    if (x_test is None) != (y_test is None):
-        raise BadInput("dataset: give both x_test and y_test, or neither")
-    if x_test is None or y_test is None:
-        _check(x, y, "x", "y")
-        train, test = _first_fifths(len(y))
-        x, y, x_test, y_test = x[train], y[train], x[test], y[test]
-    x_test, y_test = np.asarray(x_test), np.asarray(y_test)
-    _check(x, y, "x", "y")
-    _check(x_test, y_test, "x_test", "y_test")
-    if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
-        raise BadInput(
-            f"dataset: x holds {x.dtype} of shape {x.shape[1:]}, x_test {x_test.dtype} of shape {x_test.shape[1:]}"
-        )
-    classes = int(max(y.max(), y_test.max())) + 1
-    if len(np.unique(y)) < 2:
-        raise BadInput(f"dataset: y holds the class {int(y[0])} alone; at least two classes are needed")
-    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    return Dataset("arrays", x, y.astype(np.int64), x_test, y_test.astype(np.int64), classes, scale)
-
-
-def _first_fifths(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the first 80% of a permutation by default_rng(42), and of the rest."""
-    permutation = np.random.default_rng(SPLIT_SEED).permutation(size)
-    cut = int(0.8 * size)
-    return permutation[:cut], permutation[cut:]
-
-
-def _check(x: Array, y: Array, x_name: str, y_name: str) -> None:
-    """Refuse arrays that cannot be learnt from."""
-    if x.ndim < 2:
-        raise BadInput(f"dataset: {x_name} has shape {x.shape}; (samples, features …) is needed")
-    if y.shape != (len(x),):
-        raise BadInput(
-            f"dataset: {y_name} has shape {y.shape}; ({len(x)},) is needed, a label for every row of {x_name}"
-        )
-    if not len(x):
-        raise BadInput(f"dataset: {x_name} is empty")
-    if x.dtype.kind not in "fiu":
-        raise BadInput(f"dataset: {x_name} holds {x.dtype}; numbers are needed")
-    if x.dtype.kind == "f" and not np.isfinite(x).all():
-        raise BadInput(
-            f"dataset: {x_name} holds NaN or infinity in {int((~np.isfinite(x)).any(axis=tuple(range(1, x.ndim))).sum())} rows"
-        )
-    if y.dtype.kind not in "iu" or y.min() < 0:
-        raise BadInput(f"dataset: {y_name} must hold classes as integers from 0, not {y.dtype} from {y.min()}")
+def public(name: str, cache: Path | None = None) -> Dataset:
+    """A public data set from the cache; its inputs are memory maps of bytes, read when they are used."""
+    known = KNOWN[name]
+    stored = open_known(known, cache_folder(cache))
+    y_train, y_test = stored.y_train.astype(np.int64), stored.y_test.astype(np.int64)
+    classes = len(known.labels)
+    return Dataset(name, stored.x_train, y_train, stored.x_test, y_test, classes, 1 / 255, labels=known.labels)

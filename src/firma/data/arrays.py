@@ -1,0 +1,140 @@
+"""A data set from arrays of the user's own: checked, labels numbered, a fifth held out where no tests are given."""
+
+import sys
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from firma.data.dataset import SPLIT_SEED, Array, Dataset, Integers
+from firma.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset as TorchDataset
+
+
+def from_arrays(
+    x: Array,
+    y: Array,
+    x_test: Array | None = None,
+    y_test: Array | None = None,
+    client: Array | None = None,
+    client_test: Array | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """Inputs (n, …) and labels (n,), integers or words; uint8 is scaled to [0, 1], other numbers are taken as they are.
+
+    Classes are numbered in sorted order. Without test arrays, a fifth of every class is held out, or of every client
+    where rows have clients.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    _check(x, y, client, ("x", "y", "client"), name)
+    if (x_test is None) != (y_test is None):
+        raise BadInput(f"dataset {name}: give both x_test and y_test, or neither")
+    if client_test is not None and (client is None or x_test is None):
+        raise BadInput(f"dataset {name}: client_test is there without {'client' if client is None else 'x_test'}")
+    if x_test is None or y_test is None:
+        train, test = held_out(_numbered(y if client is None else np.asarray(client), "client", name)[0])
+        x, y, x_test, y_test = x[train], y[train], x[test], y[test]
+        if client is not None:
+            client, client_test = np.asarray(client)[train], np.asarray(client)[test]
+    else:
+        x_test, y_test = np.asarray(x_test), np.asarray(y_test)
+        _check(x_test, y_test, client_test, ("x_test", "y_test", "client_test"), name)
+    if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
+        raise BadInput(
+            f"dataset {name}: x holds {x.dtype} of shape {x.shape[1:]}, "
+            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}"
+        )
+    classes, labels = _numbered(_joined(y, y_test), "y", name)
+    if (classes[: len(y)] == classes[0]).all():
+        raise BadInput(f"dataset {name}: y holds the class {labels[classes[0]]} alone; at least two classes are needed")
+    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
+    y_train, y_test = classes[: len(y)], classes[len(y) :]
+    if client is None:
+        return Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
+    owners, names = _numbered(_joined(np.asarray(client), client_test), "client", name)
+    owners_test = None if client_test is None else owners[len(y) :]
+    return Dataset(
+        name, x, y_train, x_test, y_test, len(labels), scale, len(names),
+        labels=labels, client_train=owners[: len(y)], client_test=owners_test, client_names=names,
+    )  # fmt: skip
+
+
+def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":
+    """Whether this is a torch Dataset, told without importing torch: who has one has imported it."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return torch_data is not None and isinstance(source, torch_data.Dataset)
+
+
+def from_torch(train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = None) -> Dataset:
+    """Torch data sets of pairs (input, label), read once into memory."""
+    x_test, y_test = (None, None) if test is None else _stacked(test)
+    return from_arrays(*_stacked(train), x_test, y_test, name=type(train).__name__)
+
+
+def held_out(groups: Integers) -> tuple[Integers, Integers]:
+    """Rows to train and rows to test: of each group of rows, (n,) numbers from 0, a fifth, and one of two at least."""
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    sizes = np.bincount(groups)
+    tests = np.where(sizes > 1, np.maximum(1, np.rint(sizes / 5)), 0)
+    rank = np.arange(len(order)) - np.repeat(sizes.cumsum() - sizes, sizes)
+    test = rank < np.repeat(tests, sizes)
+    return np.sort(order[~test]), np.sort(order[test])
+
+
+def _stacked(data: "TorchDataset[Any]") -> tuple[Array, Array]:
+    tensors = getattr(data, "tensors", None)  # a TensorDataset holds them whole already
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        return tensors[0].numpy(), tensors[1].numpy()
+    if not hasattr(data, "__len__"):
+        raise BadInput(f"dataset: a {type(data).__name__} has no length; give one with __len__ and __getitem__")
+    try:
+        pairs = [(np.asarray(x), int(y)) for x, y in (data[row] for row in range(len(data)))]
+        return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"dataset: a {type(data).__name__} must give pairs (input, label) of one shape ({error})"
+        ) from None
+
+
+def _joined(first: Array, second: Array | None) -> Array:
+    return first if second is None else np.concatenate([first, np.asarray(second)])
+
+
+def _numbered(values: Array, what: str, name: str) -> tuple[Integers, tuple[str, ...]]:
+    """(n,) values as numbers from 0 in sorted order, and the values' names."""
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
+        values = values.astype(str)
+    if values.dtype.kind == "f" and (values == np.floor(values)).all() and np.abs(values).max() < 2**53:
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iubU":
+        raise BadInput(
+            f"dataset {name}: {what} holds {values.dtype}, such as {values[0]!r}; integers or words are needed"
+        )
+    found, numbers = np.unique(values, return_inverse=True)
+    return numbers.astype(np.int64), tuple(str(value) for value in found)
+
+
+def _check(x: Array, y: Array, client: Array | None, names: tuple[str, str, str], name: str) -> None:
+    """Refuse arrays that cannot be learnt from."""
+    if x.ndim < 2:
+        raise BadInput(f"dataset {name}: {names[0]} has shape {x.shape}; (samples, features …) is needed")
+    if not x.size:
+        raise BadInput(f"dataset {name}: {names[0]} of shape {x.shape} is empty")
+    if x.dtype.kind not in "fiub":
+        raise BadInput(f"dataset {name}: {names[0]} holds {x.dtype}; numbers are needed")
+    for column, each in ((names[1], y), (names[2], client)):
+        if each is None:
+            continue
+        values = np.asarray(each)
+        if values.shape != (len(x),):
+            one_each = f"({len(x)},) is needed, one for every row of {names[0]}"
+            raise BadInput(f"dataset {name}: {column} has shape {values.shape}; {one_each}")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise BadInput(f"dataset {name}: {column} is missing (NaN) in row {int(np.argmin(np.isfinite(values)))}")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        rows = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
+        raise BadInput(
+            f"dataset {name}: {names[0]} holds NaN or infinity in {len(rows)} rows, the first is row {rows[0]}"
+        )

