@@ -158,7 +158,9 @@ def test_help_teaches(firma):
 
 def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-m", "firma", "run", "--rounds", "5000", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"COLUMNS": "80"})
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"COLUMNS": "80"}
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "out").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -53,7 +53,9 @@ def test_arrays_and_modules_of_the_users_own():
     before = [p.clone() for p in pair[0].parameters()]
     result = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
     assert result.metrics["mean_accuracy"] > 0.8
-    assert all(torch.equal(a, b) for a, b in zip(before, pair[0].parameters(), strict=True)), "the user's stay as they were"
+    assert all(torch.equal(a, b) for a, b in zip(before, pair[0].parameters(), strict=True)), (
+        "the user's stay as they were"
+    )
     again = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
     assert np.array_equal(result.history, again.history), "dropout too is drawn by address"
 

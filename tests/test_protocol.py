@@ -11,7 +11,14 @@ from firma.schedule import RoundPlan
 
 
 def ring_plan(**changes):
-    values = {"number": 3, "phases": (), "mixing": "ring", "shares": "extractor", "pair": pair("golden"), "retention": 0.5}
+    values = {
+        "number": 3,
+        "phases": (),
+        "mixing": "ring",
+        "shares": "extractor",
+        "pair": pair("golden"),
+        "retention": 0.5,
+    }
     return RoundPlan(**(values | changes))
 
 

@@ -16,12 +16,13 @@ from firma.schedule import RoundPlan, plan
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client's samples: inputs (n, …) float32 and labels (n,) int64."""
+    """A client's samples: inputs (n, …), float32 or bytes that are multiplied by `scale`, and labels (n,) int64."""
 
     inputs: Tensor
     labels: Tensor
     test_inputs: Tensor
     test_labels: Tensor
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Federation:
     data: Sequence[ClientData]
     models: Sequence[SplitModel]  # what each client starts from; one model alone is everybody's
     device: torch.device
+    path: str = "auto"  # how clients are trained: auto, or autograd
+    workers: int | None = None  # clients trained at a time; None: one a core
 
     @property
     def clients(self) -> int:

@@ -1,98 +1,99 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from firma.engines.blend import blend
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
+from firma.engines.workers import Workers
 from firma.mixing import beside, power, ring_matrix, ring_row, size_weights
-from firma.models.learner import AutogradLearner
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
-from firma.training import Client, Moments, accuracy, train
+from firma.training import Client, Job, Moments, Trainer, choose
 
 
 class Simulation:
-    """A federation in progress; `rounds` runs it, `parameters` is the (N, P) stack of all clients' models."""
+    """A federation in progress: `rounds` runs it, `parameters` is the (N, P) stack of all clients' models."""
 
     def __init__(self, federation: Federation, audit: Audit | None = None) -> None:
         self.federation = federation
         self.audit = audit
-        device = federation.device
-        template = federation.models[0]
-        self.layout = template.layout()
-        self.learner = AutogradLearner(template, device)
-        starts = [model.flat() for model in federation.models]
-        self.parameters = torch.stack([starts[i % len(starts)] for i in range(federation.clients)]).to(device)
-        self.gradients = torch.zeros(self.layout.size, device=device)
-        self.scratch = self._moments()
-        self.clients = [self._client(number) for number in range(federation.clients)]
+        self.layout = federation.models[0].layout()
+        self.path = choose(federation.models[0], federation.device, federation.hyper.batch, federation.path)
+        starts = torch.stack([self.path.inward(model.flat()) for model in federation.models])
+        self._stack = starts.expand(federation.clients, -1).clone().to(federation.device)
+        self._clients = [self._client(number) for number in range(federation.clients)]
+        self._workers = Workers(self.path, federation.clients, federation.workers)
+
+    @property
+    def parameters(self) -> Tensor:
+        """(N, P) parameters as torch lays them out: extractor first, head behind it."""
+        return self.path.outward(self._stack)
+
+    @property
+    def described(self) -> str:
+        """How clients are trained and why, for people."""
+        return f"{self.path.name}, {self._workers.count} at a time ({self.path.reason})"
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each."""
-        for number in range(self.federation.rounds):
-            plan = self.federation.plan(number)
-            accuracies = self._train(plan)
-            messages, sent = self._mix(plan, accuracies)
-            tested = [accuracy(client, self.learner, self.gradients, test=True) for client in self.clients]
-            yield RoundOutcome(number, np.array(tested), sent, messages)
-
-    def _moments(self) -> Moments:
-        zeros = torch.zeros(self.layout.size, device=self.federation.device)
-        return Moments(zeros, zeros.clone())
+        try:
+            for number in range(self.federation.rounds):
+                plan = self.federation.plan(number)
+                accuracies = self._train(plan)
+                messages, sent = self._mix(plan, accuracies)
+                tested = self._workers.each(self._clients, _test_accuracy)
+                yield RoundOutcome(number, np.array(tested), sent, messages)
+        finally:
+            self._workers.close()
 
     def _client(self, number: int) -> Client:
         data, device = self.federation.data[number], self.federation.device
         models = self.federation.models
         private = [each.detach().clone().to(device) for each in models[number % len(models)].buffers()]
-        moments = self._moments() if self.federation.method.persistent == "yes" else None
+        moments = None
+        if self.federation.method.persistent == "yes":
+            zeros = torch.zeros(self.layout.size, device=device)
+            moments = Moments(zeros, zeros.clone())
         return Client(
             number, data.inputs.to(device), data.labels.to(device), data.test_inputs.to(device),
-            data.test_labels.to(device), self.parameters[number], private, moments,
+            data.test_labels.to(device), data.scale, self._stack[number], private, moments,
         )  # fmt: skip
 
     def _train(self, plan: RoundPlan) -> list[float]:
         """Every client's local training; their training accuracies where a gate asks for them."""
-        run, accuracies = self.federation, []
-        for client in self.clients:
-            shuffle = generator(run.seed, "batches", client.number, plan.number)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(torch_seed(run.seed, "layers", client.number, plan.number))  # dropout and its like
-                train(
-                    client,
-                    self.learner,
-                    self.gradients,
-                    self.scratch,
-                    run.method,
-                    run.hyper,
-                    plan.phases,
-                    shuffle,
-                )
-            gated = plan.gate is not None
-            accuracies.append(accuracy(client, self.learner, self.gradients, test=False) if gated else 1.0)
-        return accuracies
+        run = self.federation
+        job = Job(run.method, run.hyper, plan.phases)
+
+        def train(trainer: Trainer, client: Client) -> float:
+            with drawing(torch_seed(run.seed, "layers", client.number, plan.number), self.path.draws):
+                trainer.train(client, job, generator(run.seed, "batches", client.number, plan.number))
+            return trainer.correct(client, test=False) / len(client.labels) if plan.gate is not None else 1.0
+
+        return self._workers.each(self._clients, train)
 
     def _mix(self, plan: RoundPlan, accuracies: list[float]) -> tuple[int, int]:
         """Blend what is shared, in place; returns messages and bytes."""
         if plan.mixing == "none":
             return 0, 0
-        span = self.layout.span("model" if plan.shares == "model" else "extractor")
-        shared = self.parameters[:, span]
+        shared = self._stack[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
         if self.audit is not None:
             return self._exchange(plan, accuracies, shared, self.audit)
+        order = self.federation.order
         if plan.mixing == "ring":
             rows = [
                 ring_row(plan.pair, plan.retention, plan.gate, accuracies[left], accuracies[right])
-                for _, (left, right) in sorted(beside(self.federation.order).items())
+                for _, (left, right) in sorted(beside(order).items())
             ]
-            matrix = power(ring_matrix(self.federation.order, rows), plan.passes)
-            shared.copy_(torch.from_numpy(matrix).to(shared) @ shared)
+            blend(power(ring_matrix(order, rows), plan.passes), shared, order)
         else:
             weights = torch.from_numpy(size_weights(self.federation.sizes)).to(shared)
             shared.copy_((weights @ shared).expand_as(shared))
@@ -113,3 +114,18 @@ class Simulation:
                 shared[number] = values
         receipts = audit.receipts[before:]
         return len(receipts), sum(receipt.size for receipt in receipts)
+
+
+def _test_accuracy(trainer: Trainer, client: Client) -> float:
+    return trainer.correct(client, test=True) / len(client.test_labels)
+
+
+@contextmanager
+def drawing(seed: int, draws: bool) -> Iterator[None]:
+    """torch's own generator at an address, for layers that draw, such as dropout; afterwards it is as it was."""
+    if not draws:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,55 @@
+"""Which way of training fits a model and a device."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firma.models.split import SplitModel
+from firma.models.stack import Stack, stack_of
+from firma.training.autograd import AutogradTrainer
+from firma.training.client import Trainer
+
+
+@dataclass(frozen=True)
+class Path:
+    """A way of training: how to make a worker's trainer, and how its flat buffers differ from torch's."""
+
+    name: str
+    reason: str
+    make: Callable[[], Trainer]
+    inward: Callable[[Tensor], Tensor]  # (…, P) from torch's layout to the trainer's
+    outward: Callable[[Tensor], Tensor]
+    parallel: bool  # several trainers may work at the same time
+    draws: bool  # layers may draw from torch's own generator
+
+
+def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "auto") -> Path:
+    """Compiled kernels for plain stacks on a CPU, autograd for everything else; `wanted` may insist on autograd."""
+    stack = stack_of(model)
+    if wanted == "autograd":
+        reason = "asked for"
+    elif device.type != "cpu":
+        reason = f"the device is {device}"
+    elif stack is None:
+        reason = "the model is not a plain stack of linear, layer norm and ReLU"
+    else:
+        return Path(
+            "compiled",
+            f"a stack of {len(stack.blocks)} linear layers on a CPU",
+            lambda: _compiled(stack, batch),
+            lambda flat: stack.turned(flat, inward=True),
+            lambda flat: stack.turned(flat, inward=False),
+            parallel=True,
+            draws=False,
+        )
+    return Path(
+        "autograd", reason, lambda: AutogradTrainer(model, device), torch.clone, torch.clone, parallel=False, draws=True
+    )
+
+
+def _compiled(stack: Stack, batch: int) -> Trainer:
+    from firma.training.compiled import CompiledTrainer  # imports numba, which takes half a second
+
+    return CompiledTrainer(stack, batch)
