@@ -70,8 +70,8 @@ def _show(found: "Overview", path: Path | None) -> None:
     few = len(found.labels) <= _MOST_CLASSES
     for label in found.labels if few else ("classes", "most of"):
         table.add_column(label, justify="right")
-    table.add_column("train", justify="right", style="bold")
-    table.add_column("test", justify="right", style="bold")
+    for half, counts in (("train", found.train), ("test", found.test)):
+        table.add_column(half, justify="right", style="bold", min_width=len(f"{counts.sum():,}"))
     for place, name in enumerate(found.names[:_MOST_CLIENTS]):
         train, test = found.train[place], found.test[place]
         turned = [f"{found.angles[place]:g}°"] if found.angles else []

@@ -34,7 +34,9 @@ def from_arrays(
     if client_test is not None and (client is None or x_test is None):
         raise BadInput(f"dataset {name}: client_test is there without {'client' if client is None else 'x_test'}")
     if x_test is None or y_test is None:
-        train, test = held_out(_numbered(y if client is None else np.asarray(client), "client", name)[0])
+        owned = client is not None
+        groups, _ = _numbered(np.asarray(client) if owned else y, "client" if owned else "y", name)
+        train, test = held_out(groups)
         x, y, x_test, y_test = x[train], y[train], x[test], y[test]
         if client is not None:
             client, client_test = np.asarray(client)[train], np.asarray(client)[test]
