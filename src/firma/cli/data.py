@@ -19,7 +19,7 @@ Cache = Annotated[
 
 
 def get(
-    name: Annotated[list[str], typer.Argument(metavar="NAME...", help="mnist, fashion-mnist, cifar10 or all.")],
+    name: Annotated[list[str], typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.")],
     cache: Cache = None,
     source: Annotated[
         list[str] | None, typer.Option(help="web, npm or debian; repeatable. Default: all, in this order.")

@@ -62,8 +62,8 @@ def _show(found: "Overview", path: Path | None) -> None:
     from firma.cli.console import out
 
     title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
-    table = Table(title=title, caption="training samples of each class; all training and test samples", box=SIMPLE_HEAD)
-    table.padding = (0, 0)
+    out.print(title, "Training samples of each class, and all samples to train and to test:", sep="\n", soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, padding=0)
     table.add_column("client")
     if found.angles:
         table.add_column("turned", justify="right")
