@@ -44,12 +44,12 @@ _HOME = {
     "run": "experiment",
     "run_all": "experiment",
 }
-__all__ = [  # noqa: F822  # imported on first use, see _HOME
+__all__ = [  # imported on first use, see _HOME
+    "METHODS",
     "BadInput",
     "Config",
     "Dataset",
     "Hyper",
-    "METHODS",
     "Method",
     "Result",
     "SplitModel",

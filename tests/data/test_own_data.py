@@ -239,12 +239,22 @@ def test_parquet_holds_what_a_csv_holds(tmp_path):
     assert parquet.labels == csv.labels
 
 
+def test_parquet_of_mixed_numbers(tmp_path):
+    whole = [2**53 + number for number in range(10)]
+    path = write_parquet(tmp_path / "t.parquet", a=whole, b=[number > 4 for number in range(10)], label=["x", "y"] * 5)
+    data = load_dataset(str(path))
+    assert data.x_train.dtype == np.float32
+    assert set(data.x_train[:, 1]) == {0, 1}
+
+
 def test_parquet_that_cannot_be_used(tmp_path):
     path = tmp_path / "t.parquet"
     with pytest.raises(BadInput, match="column 'a' holds string"):
         load_dataset(str(write_parquet(path, a=WORDS, label=WORDS)))
     with pytest.raises(BadInput, match="column 'a' is empty or not a finite number in data row 2"):
         load_dataset(str(write_parquet(path, a=[1, None, 3], label=["x", "y", "x"])))
+    with pytest.raises(BadInput, match="column 'a' is empty or not a finite number in data row 1"):
+        load_dataset(str(write_parquet(path, a=[None, True, False], label=["x", "y", "x"])))
     with pytest.raises(BadInput, match="column 'label' is empty in data row 3"):
         load_dataset(str(write_parquet(path, a=[1, 2, 3], label=["x", "y", None])))
     path.write_bytes(b"PAR1 nonsense")
