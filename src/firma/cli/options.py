@@ -6,8 +6,13 @@ import typer
 
 from firma.errors import BadInput
 
-Dataset = Annotated[str, typer.Option(help="digits.")]
-Scenario = Annotated[str, typer.Option(help="iid, dir-ALPHA (such as dir-0.5) or skew-K (such as skew-1).")]
+DATASET_HELP = "digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv, PATH.parquet (PATH.csv:LABEL)."
+SCENARIO_HELP = (
+    "iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
+    "Default: natural where the data name clients, else skew-1."
+)
+Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
+Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]
 Preset = Annotated[str, typer.Option(help="paper: its numbers, sound switches; published: all as in its study.")]
 Seed = Annotated[int, typer.Option(help="Seed of initial weights and batches.")]

@@ -9,7 +9,7 @@ from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario,
 
 def ring(
     dataset: Dataset = "digits",
-    scenario: Scenario = "skew-1",
+    scenario: Scenario = None,
     clients: Clients = None,
     preset: Preset = "paper",
     method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = "fibfl++",
@@ -31,7 +31,12 @@ def ring(
     if json:
         print_json(report)
         return
-    table = Table("", "", title=f"Ring of {report['clients']} clients: {dataset}, {scenario}", show_header=False)
+    table = Table(
+        "",
+        "",
+        title=f"Ring of {report['clients']} clients: {report['dataset']}, {report['scenario']}",
+        show_header=False,
+    )
     table.add_row(f"cost, identity ({report['ring_cost']})", f"{report['cost_identity']:.4f}")
     table.add_row("cost, 2-opt", f"{report['cost_optimised']:.4f}")
     table.add_row("saving", f"{report['saving_percent']:.1f} %")

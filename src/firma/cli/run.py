@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import Changes, Json, changes
+from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Changes, Json, changes
 from firma.errors import BadInput
 from firma.hyper import Hyper, Split
 
@@ -31,8 +31,8 @@ SETTINGS = "**Settings for --set** (defaults of fibfl++ in the paper preset)\n\n
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="A TOML file with the same names as the options.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="digits.")] = None,
-    scenario: Annotated[str | None, typer.Option(help="iid, dir-ALPHA or skew-K. Default: skew-1.")] = None,
+    dataset: Annotated[str | None, typer.Option(help=f"{DATASET_HELP} Default: digits.")] = None,
+    scenario: Annotated[str | None, typer.Option(help=SCENARIO_HELP)] = None,
     method: Annotated[list[str] | None, typer.Option(help="A method, or all; repeatable. Default: fibfl++.")] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients. Default: as the paper.")] = None,
     rounds: Annotated[int | None, typer.Option(help="How many rounds. Default: as the paper.")] = None,
@@ -116,7 +116,7 @@ def _show(chosen: "Config", results: "list[Result]", folder: Path | None) -> Non
 
     facts = results[0].config
     seeds = f", {chosen.seeds} seeds" if chosen.seeds > 1 else f", seed {chosen.seed}"
-    title = f"{facts['dataset']}, {chosen.scenario}, {facts['clients']} clients, {facts['rounds']} rounds{seeds}"
+    title = f"{facts['dataset']}, {facts['scenario']}, {facts['clients']} clients, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {chosen.preset})")
     for column in _COLUMNS:
         table.add_column(column, justify="right")

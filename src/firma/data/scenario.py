@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from firma.errors import BadInput
 
 STUDY = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")  # the paper's seven
+_PLAIN = ("iid", "natural")
+_NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
+CHOICES = (
+    "iid, dir-ALPHA (such as dir-0.5), skew-K (such as skew-1), quantity-ALPHA (such as quantity-0.5), "
+    "rotate-DEGREES (such as rotate-90) or natural"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +23,11 @@ class Scenario:
 
 
 def parse(text: str) -> Scenario:
-    """`iid`, `dir-ALPHA` with any positive number, or `skew-K` with K primary classes a client."""
-    if text == "iid":
-        return Scenario("iid")
-    number = re.fullmatch(r"(dir)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)", text)
-    if number:
-        scenario = Scenario(number[1] or number[3], float(number[2] or number[4]))
-        if scenario.number > 0:
+    """`iid` and `natural`; `dir-`, `quantity-` and `rotate-` with any positive number; `skew-K` with K ≥ 1 classes."""
+    if text in _PLAIN:
+        return Scenario(text)
+    if found := _NUMBERED.fullmatch(text):
+        scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
+        if 0 < scenario.number < float("inf"):
             return scenario
-    raise BadInput(f"scenario = {text!r}: choose iid, dir-ALPHA (such as dir-0.5) or skew-K (such as skew-1)")
+    raise BadInput(f"scenario = {text!r}: choose {CHOICES}")

@@ -47,13 +47,18 @@ def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[n
 
 def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[Array]:
     """Columns as integers where all are, else as words."""
+    cells: list[list[str]] = [[] for _ in chosen]  # these columns alone: all cells as Python strings would fill memory
     with path.open(newline="", encoding="utf-8-sig") as file:
         file.readline()
-        rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
-    if odd := next((line for line, row in enumerate(rows, 1) if len(row) != len(columns)), None):
-        cells = f"has {len(rows[odd - 1])} cells; the header has {len(columns)}"
-        raise BadInput(f"dataset = {str(path)!r}: data row {odd} {cells}")
-    words = [np.array([row[place].strip() for row in rows]) for place in chosen]
+        rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
+        for line, row in enumerate(rows, 1):
+            if len(row) != len(columns):
+                raise BadInput(
+                    f"dataset = {str(path)!r}: data row {line} has {len(row)} cells; the header has {len(columns)}"
+                )
+            for mine, place in zip(cells, chosen, strict=True):
+                mine.append(row[place].strip())
+    words = [np.array(mine) for mine in cells]
     for place, each in zip(chosen, words, strict=True):
         if (each == "").any():
             line = int(np.argmax(each == "")) + 1
@@ -106,7 +111,8 @@ def read_parquet(path: Path, column: str | None) -> Dataset:
         kind = table.schema.field(feature).type
         if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
             raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} holds {kind}; numbers are needed")
-        numbers[:, place] = table.column(feature).to_numpy()  # an empty cell comes out as NaN
+        # An empty cell comes out as NaN; unsafe, for float32 cannot hold every large integer exactly.
+        numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     _refuse_gaps(path, numbers, [columns[feature] for feature in features])
     words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
     return from_arrays(numbers, words[0], client=words[1] if client is not None else None, name=path.name)

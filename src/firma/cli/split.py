@@ -1,0 +1,90 @@
+"""`firma split`: who holds what, before anyone trains."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
+from firma.errors import BadInput
+
+if TYPE_CHECKING:
+    from firma.data.overview import Overview
+
+_MOST_CLASSES = 12  # columns that fit a terminal
+_MOST_CLIENTS = 60
+
+
+def split(
+    dataset: Dataset = "digits",
+    scenario: Scenario = None,
+    clients: Clients = None,
+    preset: Preset = "paper",
+    seed: Seed = 0,
+    set_: Changes = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the split into this PNG file.")] = None,
+    json: Json = False,
+) -> None:
+    """Show how a data set is dealt to clients: samples of every class, to train and to test.
+
+    Example: firma split --dataset digits --scenario dir-0.1 --out split.png
+    """
+    from firma.cli.console import print_json
+    from firma.data.dataset import load_dataset
+    from firma.data.overview import overview
+
+    if clients is not None and clients < 1:
+        raise BadInput(f"clients = {clients}: at least 1")
+    found = overview(load_dataset(dataset), scenario, clients, preset, changes(set_), seed)
+    if out is not None:
+        _draw(found, out)
+    if json:
+        print_json(found.as_dict())
+    else:
+        _show(found, out)
+
+
+def _draw(found: "Overview", path: Path) -> None:
+    from firma.report.split_picture import split_picture
+
+    title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        split_picture(found.train, found.test, found.names, found.labels, title, path)
+    except OSError as error:
+        raise BadInput(f"out = {str(path)!r}: cannot write there ({error.strerror})") from None
+
+
+def _show(found: "Overview", path: Path | None) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from firma.cli.console import out
+
+    title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
+    out.print(title, "Training samples of each class, and all samples to train and to test:", sep="\n", soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, padding=0)
+    table.add_column("client")
+    if found.angles:
+        table.add_column("turned", justify="right")
+    few = len(found.labels) <= _MOST_CLASSES
+    for label in found.labels if few else ("classes", "most of"):
+        table.add_column(label, justify="right")
+    for half, counts in (("train", found.train), ("test", found.test)):
+        table.add_column(half, justify="right", style="bold", min_width=len(f"{counts.sum():,}"))
+    for place, name in enumerate(found.names[:_MOST_CLIENTS]):
+        train, test = found.train[place], found.test[place]
+        turned = [f"{found.angles[place]:g}°"] if found.angles else []
+        most = found.labels[int(train.argmax())]
+        cells = [str(count or "·") for count in train] if few else [str(int((train > 0).sum())), most]
+        table.add_row(name, *turned, *cells, f"{train.sum():,}", f"{test.sum():,}")
+    blank = [""] * (len(table.columns) - 3)
+    table.add_section()
+    table.add_row("all", *blank, f"{found.train.sum():,}", f"{found.test.sum():,}")
+    out.print(table)
+    if len(found.names) > _MOST_CLIENTS:
+        out.print(f"… and {len(found.names) - _MOST_CLIENTS} clients more: --json has them all.")
+    if found.dropped:
+        out.print(f"Too few samples, would sit out: {', '.join(found.dropped)} (--set min_samples=1 lets all in).")
+    if path is not None:
+        out.print(f"Written: {path}", soft_wrap=True)

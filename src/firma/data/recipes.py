@@ -1,0 +1,96 @@
+"""Recipes that deal the rows of one half of a data set to clients by their labels."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firma.errors import BadInput
+
+Indices = NDArray[np.int64]
+_PRIMARY, _SECONDARY, _MINORITY = 0.55, 0.20, 0.03  # label skew: share of a client's budget per class
+
+
+def dirichlet(
+    labels: NDArray[np.int64], classes: int, alpha: float, clients: int, rng: np.random.Generator
+) -> list[Indices]:
+    """For each class, shares of the clients from Dir(α·1); floors are taken in order, the last client gets the rest."""
+    parts: list[list[Indices]] = [[] for _ in range(clients)]
+    for label in range(classes):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.floor(rng.dirichlet(np.full(clients, alpha)) * len(rows)).astype(np.int64)[:-1].cumsum()
+        for part, mine in zip(parts, np.split(rows, cuts), strict=True):
+            part.append(mine)
+    return [np.concatenate(part) for part in parts]
+
+
+def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]:
+    """(N, C) share of a client's budget that each class is asked for; rows need not sum to 1."""
+    if 2 * primary + 1 > classes:
+        raise BadInput(f"scenario = 'skew-{primary}': K primary and K+1 secondary classes need 2K+1 of {classes}")
+    shares = np.full((clients, classes), _MINORITY)
+    for client in range(clients):
+        first = client * primary
+        shares[client, [(first + k) % classes for k in range(primary)]] = _PRIMARY
+        shares[client, [(first + primary + k) % classes for k in range(primary + 1)]] = _SECONDARY
+    return shares
+
+
+def skew_sequential(
+    labels: NDArray[np.int64], classes: int, primary: int, clients: int, rng: np.random.Generator
+) -> list[Indices]:
+    """As published: client by client until a class runs dry, so late clients may get little or nothing."""
+    pools = [np.flatnonzero(labels == label) for label in range(classes)]
+    for pool in pools:
+        rng.shuffle(pool)
+    budget = max(20, len(labels) // clients)
+    asked = (skew_shares(primary, clients, classes) * budget).astype(np.int64)
+    parts = []
+    for wishes in asked:
+        parts.append(np.concatenate([pool[:wish] for pool, wish in zip(pools, wishes, strict=True)]))
+        pools = [pool[wish:] for pool, wish in zip(pools, wishes, strict=True)]
+    return parts
+
+
+def fair_counts(labels: NDArray[np.int64], shares: NDArray[np.float64], classes: int) -> Indices:
+    """(N, C) samples in the given shares, the same number for every client, no class over-asked."""
+    mix = shares / shares.sum(axis=1, keepdims=True)
+    held = np.bincount(labels, minlength=classes)
+    budget = int((held / mix.sum(axis=0)).min())
+    for size in range(budget, 0, -1):
+        counts = apportion(mix * size, held)
+        if (counts.sum(axis=1) == size).all():
+            return counts
+    raise BadInput(f"clients = {len(shares)}: too many for {len(labels)} samples in {classes} classes")
+
+
+def quantity_counts(labels: Indices, classes: int, alpha: float, clients: int, rng: np.random.Generator) -> Indices:
+    """(N, C) samples: sizes from one draw of Dir(α·1_N), all clients in the same class proportions, all rows dealt."""
+    held = np.bincount(labels, minlength=classes)
+    wanted = np.outer(held, rng.dirichlet(np.full(clients, alpha)))
+    return apportion(wanted, np.full(clients, len(labels))).T
+
+
+def apportion(wanted: NDArray[np.float64], held: NDArray[np.int64]) -> Indices:
+    """Whole numbers near (N, C) `wanted`: each row's rounded-down sum where columns allow, no column above `held`.
+
+    Floors first, then what a row still lacks goes to its largest remainders among the classes that are left.
+    """
+    counts = np.floor(wanted + 1e-9).astype(np.int64)
+    left = held - counts.sum(axis=0)
+    for row, wishes in enumerate(wanted):
+        lacking = int(np.floor(wishes.sum() + 1e-9)) - int(counts[row].sum())
+        for label in np.argsort(counts[row] - wishes, kind="stable"):
+            if lacking > 0 and left[label] > 0 and wishes[label] > 0:
+                counts[row, label] += 1
+                left[label] -= 1
+                lacking -= 1
+    return counts
+
+
+def take(labels: NDArray[np.int64], counts: Indices, rng: np.random.Generator) -> list[Indices]:
+    """Rows by (N, C) counts: every class is shuffled once and cut up in the order of the clients."""
+    parts: list[list[Indices]] = [[] for _ in counts]
+    for label in range(counts.shape[1]):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        for part, mine in zip(parts, np.split(rows, counts[:, label].cumsum())[:-1], strict=True):
+            part.append(mine)
+    return [np.concatenate(part) for part in parts]

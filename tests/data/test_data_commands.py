@@ -1,0 +1,112 @@
+"""`firma data` and `firma split` as a user calls them."""
+
+import json
+import sys
+
+import data_files as make
+import numpy as np
+import pytest
+from PIL import Image
+
+import firma.data.known
+from firma.cli import main
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("FIRMA_DATA", str(tmp_path / "cache"))
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as error:
+            code = error.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def test_get_and_list(command, tmp_path, monkeypatch):
+    known, arrays = make.small_mnist()
+    monkeypatch.setitem(firma.data.known.KNOWN, "mnist", known)
+    files = make.write_idx(tmp_path / "mine", arrays)
+    code, out, _ = command("data", "get", "mnist", "--from", files)
+    assert (code, "stored in" in out) == (0, True)
+    code, out, _ = command("data", "get", "mnist")
+    assert (code, "is there already" in out) == (0, True)
+    _, out, _ = command("data", "list", "--json")
+    rows = {row["name"]: row for row in json.loads(out)["datasets"]}
+    assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10"]
+    assert rows["mnist"]["present"]
+    assert rows["mnist"]["bytes"] > 60 * 28 * 28
+    assert not rows["cifar10"]["present"]
+    assert rows["fashion-mnist"]["licence"].startswith("MIT")
+    _, out, _ = command("data", "list")
+    assert "fashion-mnist" in out
+    code, out, _ = command(
+        "split", "--dataset", "mnist", "--clients", "2", "--scenario", "iid", "--set", "min_samples=1"
+    )
+    assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["data", "get", "imagenet"], "not known; choose from mnist"),
+        (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
+        (["data", "get", "all", "--from", "somewhere"], "name one data set"),
+        (["data", "get", "mnist", "--from", "nowhere"], "there is no such file or folder"),
+        (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
+        (["run", "--dataset", "cifar10"], "firma data get cifar10"),
+        (["split", "--scenario", "natural"], "does not say whose"),
+        (["split", "--clients", "0"], "at least 1"),
+        (["split", "--out", "/dev/null/x.png"], "cannot write there"),
+    ],
+)
+def test_mistakes_are_explained(command, words, expected):
+    code, _, err = command(*words)
+    assert code == 2
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_split_table_json_and_picture(command, tmp_path):
+    picture = tmp_path / "new" / "split.png"
+    code, out, _ = command("split", "--scenario", "dir-0.1", "--out", picture)
+    assert code == 0
+    assert "1,437" in out
+    assert "dir-0.1" in out
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+        assert min(image.size) > 300
+        assert len(np.unique(np.asarray(image.convert("L")))) > 20
+    _, out, _ = command("split", "--scenario", "dir-0.1", "--json")
+    document = json.loads(out)
+    assert sum(row["train"] for row in document["clients"]) == 1437
+    assert all(row["train"] == sum(row["train_classes"]) for row in document["clients"])
+    _, out, _ = command("split", "--scenario", "rotate-45", "--json")
+    assert [row["degrees"] for row in json.loads(out)["clients"]] == [0, 11.25, 22.5, 33.75, 45]
+
+
+def test_split_of_a_table_with_clients_is_natural(command, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{row},{row * 7 % 11},{row % 3},{'ab'[row // 30]}" for row in range(60)]
+    path.write_text("\n".join(["a,b,label,client", *rows]))
+    _, out, _ = command("split", "--dataset", path, "--json")
+    document = json.loads(out)
+    assert document["scenario"] == "natural"
+    assert [(row["client"], row["train"], row["test"]) for row in document["clients"]] == [("a", 24, 6), ("b", 24, 6)]
+
+
+def test_many_classes_and_clients_still_fit(command, tmp_path):
+    path = tmp_path / "many.npz"
+    np.savez(path, x=np.random.default_rng(0).normal(size=(3000, 2)), y=np.arange(3000) % 30)
+    code, out, _ = command(
+        "split", "--dataset", path, "--scenario", "iid", "--clients", "70", "--out", tmp_path / "p.png"
+    )
+    assert code == 0
+    assert "10 clients more" in out
+    assert "most of" in out

@@ -1,0 +1,278 @@
+"""The user's own data: arrays, torch data sets, .npz, CSV and Parquet."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+import firma
+from firma.data.arrays import from_arrays, held_out, natural
+from firma.data.dataset import load_dataset
+from firma.errors import BadInput
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(60, 4)).astype(np.float32)
+WORDS = np.array(["setosa", "virginica", "iris"])[np.arange(60) % 3]
+CLIENT = np.array(["north", "south", "east", "west"])[np.arange(60) // 15]
+
+
+def test_words_become_numbers_in_sorted_order():
+    data = from_arrays(X, WORDS)
+    assert data.labels == ("iris", "setosa", "virginica")
+    assert data.classes == 3
+    joined = np.concatenate([data.y_train, data.y_test])
+    assert sorted(np.bincount(joined)) == [20, 20, 20]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.arange(60) % 3 * 5 - 5, ("-5", "0", "5")),
+        (np.arange(60) % 2 == 0, ("False", "True")),
+        (np.arange(60) % 2 + 1.0, ("1", "2")),
+        (np.array(["a", "b"], dtype=object)[np.arange(60) % 2], ("a", "b")),
+    ],
+)
+def test_other_labels(labels, names):
+    data = from_arrays(X, labels)
+    assert data.labels == names
+    assert set(data.y_train) == set(range(len(names)))
+
+
+def test_the_given_tests_are_kept():
+    data = from_arrays(X[:40], WORDS[:40], X[40:], WORDS[40:])
+    assert len(data.y_train) == 40
+    assert np.array_equal(data.x_test, X[40:])
+
+
+def test_bytes_are_scaled_and_floats_are_not():
+    assert from_arrays(np.zeros((60, 2, 2), np.uint8), WORDS).scale == 1 / 255
+    assert from_arrays(X, WORDS).scale == 1
+
+
+def test_a_fifth_of_every_group_is_held_out():
+    groups = np.repeat([0, 1, 2, 3], [1, 2, 10, 87])
+    train, test = held_out(groups)
+    assert np.array_equal(np.sort(np.concatenate([train, test])), np.arange(100))
+    assert np.bincount(groups[test], minlength=4).tolist() == [0, 1, 2, 17]
+
+
+def test_clients_keep_their_own_tests():
+    data = from_arrays(X, WORDS, client=CLIENT)
+    assert data.client_names == ("east", "north", "south", "west")
+    assert data.clients == 4
+    assert np.bincount(data.client_test).tolist() == [3, 3, 3, 3]
+    result = firma.run(data, method="local", rounds=1, settings={"epochs": 1})
+    assert result.config["scenario"] == "natural"
+    assert list(result.config["samples"]) == [12, 12, 12, 12]
+
+
+def test_natural_without_owners_of_the_tests_is_matched():
+    digits = load_dataset("digits")
+    owners = np.where(digits.y_train < 5, "low", "high")
+    data = natural(digits, owners)
+    found = firma.data.deal(data, "natural", 2, firma.hyper.Split(), 0)
+    assert set(digits.y_test[found.test[0]]) == {5, 6, 7, 8, 9}
+    assert set(digits.y_test[found.test[1]]) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((X[:, 0], WORDS), "samples, features"),
+        ((X, WORDS[:-1]), r"y has shape \(59,\).*\(60,\) is needed"),
+        ((X[:0], WORDS[:0]), "empty"),
+        ((X.astype(str), WORDS), "numbers are needed"),
+        ((np.where(X > 2, np.nan, X), WORDS), "x holds NaN.*first is row"),
+        ((X, np.zeros(60, int)), "the class 0 alone; at least two"),
+        ((X, np.where(np.arange(60) == 9, np.nan, 1.0)), r"y is missing \(NaN\) in row 9"),
+        ((X, X[:, 0]), "y holds float32"),
+        ((X, np.array([{}] * 60)), "y holds object"),
+        ((X, WORDS, X), "both x_test and y_test"),
+        ((X, WORDS, X[:, :2], WORDS), r"\(4,\).*\(2,\)"),
+        ((X, WORDS, X, WORDS, None, CLIENT), "client_test is there without client"),
+        ((X, WORDS, None, None, CLIENT[:3]), r"client has shape \(3,\)"),
+        ((X, WORDS, None, None, CLIENT, CLIENT), "client_test is there without x_test"),
+    ],
+)
+def test_what_cannot_be_used(arguments, words):
+    with pytest.raises(BadInput, match=words):
+        from_arrays(*arguments)
+
+
+class Pairs(TorchDataset):
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, row):
+        return torch.full((1, 2, 2), float(row)), row % 2
+
+
+class Odd(Pairs):
+    def __getitem__(self, row):
+        return torch.zeros(row + 1), 0
+
+
+def test_torch_data_sets():
+    data = load_dataset(Pairs())
+    assert data.shape == (1, 2, 2)
+    assert len(data.y_train) == 24
+    pair = load_dataset((TensorDataset(torch.tensor(X), torch.arange(60) % 3), Pairs2()))
+    assert (len(pair.y_train), len(pair.y_test)) == (60, 30)
+    with pytest.raises(BadInput, match="pairs"):
+        load_dataset(Odd())
+    with pytest.raises(BadInput, match="a list is not one"):
+        load_dataset([X, WORDS])
+
+
+class Pairs2(Pairs):
+    def __getitem__(self, row):
+        return torch.zeros(4), row % 3
+
+
+def test_npz(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, x=X, y=WORDS, x_test=X, y_test=WORDS, client=CLIENT, client_test=CLIENT)
+    data = load_dataset(str(path))
+    assert (data.name, data.clients, len(data.y_test)) == ("mine.npz", 4, 60)
+    np.savez(path, x_train=X, y_train=WORDS)
+    assert len(load_dataset(path).y_train) == 48
+
+
+def test_npz_that_cannot_be_used(tmp_path):
+    path = tmp_path / "mine.npz"
+    for arrays, words in (
+        ({"x": X}, "holds x; x and y are needed"),
+        ({"x": X, "y": WORDS, "extra": X}, "holds extra, x, y"),
+        ({"x": X, "y": np.array([{}] * 60)}, "plain arrays"),
+    ):
+        np.savez(path, **arrays)
+        with pytest.raises(BadInput, match=words):
+            load_dataset(str(path))
+    np.savez(path, x=X, y=WORDS)
+    with pytest.raises(BadInput, match="no columns"):
+        load_dataset(f"{path}:label")
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(BadInput, match="not a sound"):
+        load_dataset(str(path))
+    np.save(path.with_suffix(".npy"), X)
+    path.with_suffix(".npy").rename(path)
+    with pytest.raises(BadInput, match="holds nothing"):
+        load_dataset(str(path))
+    with pytest.raises(BadInput, match="no such file"):
+        load_dataset(str(tmp_path / "other.npz"))
+
+
+def csv_text(header="a,b,label,client", delimiter=","):
+    rows = [[f"{x:.6f}", f"{y:.6f}", word, owner] for (x, y), word, owner in zip(X[:, :2], WORDS, CLIENT, strict=True)]
+    return "\n".join(delimiter.join(row) for row in [header.split(","), *rows]) + "\n"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_csv(tmp_path, delimiter):
+    path = tmp_path / "flowers.csv"
+    path.write_text(csv_text(delimiter=delimiter), encoding="utf-8-sig")
+    data = load_dataset(str(path))
+    assert data.labels == ("iris", "setosa", "virginica")
+    assert data.client_names == ("east", "north", "south", "west")
+    assert data.x_train.dtype == np.float32
+    assert np.allclose(np.sort(np.concatenate([data.x_train, data.x_test]), 0), np.sort(X[:, :2], 0), atol=1e-5)
+
+
+def test_the_labels_column_can_be_named(tmp_path):
+    path = tmp_path / "flowers.csv"
+    path.write_text(csv_text("a,b,Species,client"))
+    with pytest.raises(BadInput, match=r"no column label, y, class, target among a, b, Species.*flowers\.csv:COLUMN"):
+        load_dataset(str(path))
+    assert load_dataset(f"{path}:Species").classes == 3
+    with pytest.raises(BadInput, match="no column 'species'"):
+        load_dataset(f"{path}:species")
+
+
+def test_whole_numbers_are_sorted_as_numbers(tmp_path):
+    path = tmp_path / "n.csv"
+    path.write_text("y,a\n" + "".join(f"{row % 12},{row}\n" for row in range(48)))
+    assert load_dataset(str(path)).labels == tuple(str(number) for number in range(12))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,label\n1,x\nred,y\n", "data row 2 holds 'red' in column 'a'"),
+        ("a,label\n1,x\n,y\n", "data row 2 holds '' in column 'a'"),
+        ("a,label\n1,x\nnan,y\n", "column 'a' is empty or not a finite number in data row 2"),
+        ("a,label\n1,x\n2\n", "data row 2 has 1 cells; the header has 2"),
+        ("a,label\n1,x\n2,y,3\n", "data row 2 has 3 cells"),
+        ("a,label\n1,x\n2,\n", "column 'label' is empty in data row 2"),
+        ("a,label\n", "a header and no rows"),
+        ("", "no column label"),
+        ("label\nx\n", "nothing to learn from"),
+        ("a,label\n1,x\n2,x\n", "the class x alone"),
+        ("a,label\n1,\xff\n".encode("latin-1"), "not text in UTF-8"),
+    ],
+)
+def test_csv_that_cannot_be_used(tmp_path, text, words):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BadInput, match=words):
+        load_dataset(str(path))
+
+
+def write_parquet(path, **columns):
+    arrow = pytest.importorskip("pyarrow", reason="Parquet needs the extra `tables`")
+    from pyarrow import parquet
+
+    parquet.write_table(arrow.table(columns), path)
+    return path
+
+
+def test_parquet_holds_what_a_csv_holds(tmp_path):
+    write_parquet(tmp_path / "t.parquet", a=X[:, 0], b=X[:, 1], label=WORDS, client=CLIENT)
+    (tmp_path / "t.csv").write_text(csv_text())
+    parquet, csv = load_dataset(str(tmp_path / "t.parquet")), load_dataset(str(tmp_path / "t.csv"))
+    assert np.allclose(parquet.x_train, csv.x_train, atol=1e-5)
+    assert np.array_equal(parquet.y_train, csv.y_train)
+    assert np.array_equal(parquet.client_test, csv.client_test)
+    assert parquet.labels == csv.labels
+
+
+def test_parquet_of_mixed_numbers(tmp_path):
+    whole = [2**53 + number for number in range(10)]
+    path = write_parquet(tmp_path / "t.parquet", a=whole, b=[number > 4 for number in range(10)], label=["x", "y"] * 5)
+    data = load_dataset(str(path))
+    assert data.x_train.dtype == np.float32
+    assert set(data.x_train[:, 1]) == {0, 1}
+
+
+def test_parquet_that_cannot_be_used(tmp_path):
+    path = tmp_path / "t.parquet"
+    with pytest.raises(BadInput, match="column 'a' holds string"):
+        load_dataset(str(write_parquet(path, a=WORDS, label=WORDS)))
+    with pytest.raises(BadInput, match="column 'a' is empty or not a finite number in data row 2"):
+        load_dataset(str(write_parquet(path, a=[1, None, 3], label=["x", "y", "x"])))
+    with pytest.raises(BadInput, match="column 'a' is empty or not a finite number in data row 1"):
+        load_dataset(str(write_parquet(path, a=[None, True, False], label=["x", "y", "x"])))
+    with pytest.raises(BadInput, match="column 'label' is empty in data row 3"):
+        load_dataset(str(write_parquet(path, a=[1, 2, 3], label=["x", "y", None])))
+    path.write_bytes(b"PAR1 nonsense")
+    with pytest.raises(BadInput, match="not a sound Parquet file"):
+        load_dataset(str(path))
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(BadInput, match=r"pip install 'firma\[tables\]'"):
+        load_dataset(str(path))
+
+
+def test_names_that_are_not_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRMA_DATA", str(tmp_path))
+    with pytest.raises(BadInput, match=r"'mnist': not in .* yet; get it with: firma data get mnist"):
+        load_dataset("mnist")
+    with pytest.raises(BadInput, match=r"choose digits, mnist, fashion-mnist, cifar10, or a file"):
+        load_dataset("imagenet")

@@ -1,0 +1,58 @@
+"""The real public sets, where this machine has them: official facts, fast opening, little memory."""
+
+import time
+
+import numpy as np
+import pytest
+
+from firma.data.cache import cache_folder, open_known, present, wrong
+from firma.data.dataset import load_dataset
+from firma.data.known import KNOWN
+
+
+def needs(name):
+    if not present(KNOWN[name], cache_folder()):
+        pytest.skip(f"{name} is not in {cache_folder()}; get it with: firma data get {name}")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_content_is_as_published(name):
+    needs(name)
+    assert wrong(KNOWN[name], open_known(KNOWN[name], cache_folder())) is None
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_opening_is_fast_and_reads_no_pixels(name):
+    needs(name)
+    started = time.perf_counter()
+    data = load_dataset(name)
+    assert time.perf_counter() - started < 0.5
+    assert isinstance(data.x_train, np.memmap)
+    assert data.x_train.dtype == np.uint8
+    assert data.labels == KNOWN[name].labels
+
+
+def test_mnist_facts():
+    needs("mnist")
+    data = load_dataset("mnist")
+    assert np.bincount(data.y_train).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert data.x_train.mean() / 255 == pytest.approx(0.1307, abs=5e-5)
+
+
+def test_fashion_mnist_facts():
+    needs("fashion-mnist")
+    data = load_dataset("fashion-mnist")
+    assert np.bincount(data.y_train).tolist() == [6000] * 10
+    assert data.x_train.mean() / 255 == pytest.approx(0.2860, abs=5e-5)
+
+
+def test_cifar10_facts():
+    needs("cifar10")
+    data = load_dataset("cifar10")
+    assert np.bincount(data.y_train).tolist() == [5000] * 10
+    assert np.bincount(data.y_test).tolist() == [1000] * 10
+    assert data.y_train[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+    for channel, (mean, deviation) in enumerate([(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)]):
+        pixels = data.x_train[:, channel]
+        assert pixels.mean() / 255 == pytest.approx(mean, abs=5e-5)
+        assert pixels.std() / 255 == pytest.approx(deviation, abs=5e-5)
