@@ -36,8 +36,8 @@ def matrix_of(accuracies, retention, threshold, posterior=0.5):
 
 
 def test_golden_pair_is_the_golden_ratio():
-    assert ALPHA + BETA == pytest.approx(1)
-    assert ALPHA / BETA == pytest.approx((1 + math.sqrt(5)) / 2)
+    assert pytest.approx(1) == ALPHA + BETA
+    assert pytest.approx((1 + math.sqrt(5)) / 2) == ALPHA / BETA
 
 
 @given(ACCURACIES, SHARE, SHARE, SHARE)

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from reference import ALGORITHMS, Numbers, make_sites, parameters
 
+from firma.engines.blend import blend
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS, lookup
-from firma.mixing import beside
+from firma.mixing import Gate, beside, pair, power, ring_matrix, ring_row
 from firma.privacy import Audit
+from reference import ALGORITHMS, Numbers, make_sites, parameters
 
 # float32 rounding differs between a flat and a per-tensor path; Adam divides by small numbers and amplifies it.
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
@@ -114,3 +116,27 @@ def test_heads_differ_and_extractors_mix(make_federation):
     extractor, head = parameters_[:, layout.span("extractor")], parameters_[:, layout.span("head")]
     assert torch.equal(extractor[0], extractor[1])
     assert not torch.equal(head[0], head[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_autograd_agrees_with_the_oracle_too(make_federation, method):
+    federation = make_federation(method, 3, rounds=6, path="autograd")
+    torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_gives_the_same_bits(make_federation, workers):
+    alone = replace(make_federation("fibfl++", 5), workers=1)
+    assert torch.equal(finish(replace(alone, workers=workers))[0], finish(alone)[0])
+
+
+@pytest.mark.parametrize(("size", "passes"), [(5, 2), (150, 1), (150, 75)])
+def test_blending_in_blocks_is_the_whole_product(size, passes):
+    rng = np.random.default_rng(0)
+    order = rng.permutation(size)
+    rows = [ring_row(pair("golden"), 0.3 ** (1 / passes), Gate(0.35, 0.5), *rng.uniform(size=2)) for _ in range(size)]
+    matrix = power(ring_matrix(order.tolist(), rows), passes)
+    shared = torch.from_numpy(rng.normal(size=(size, 9000))).float()
+    expected = torch.from_numpy(matrix).float() @ shared
+    blend(matrix, shared, order.tolist())
+    torch.testing.assert_close(shared, expected, rtol=1e-5, atol=1e-6)

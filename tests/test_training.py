@@ -1,15 +1,23 @@
-"""Learner, optimisers and batches against torch's own."""
+"""Trainers, optimisers and batches against torch's own and against each other."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from firma.hyper import Hyper
+from firma.methods import METHODS
 from firma.models import SplitModel, mlp
-from firma.models.learner import AutogradLearner
-from firma.optim import adam_step, sgd_step
+from firma.models.stack import stack_of
+from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
-from firma.training import batches
+from firma.training import Client, Job, Moments, choose
+from firma.training.autograd import AutogradTrainer
+from firma.training.client import batches, epoch_orders
+from firma.training.compiled import CompiledTrainer
+from firma.training.optim import adam_step, sgd_step
 
 CPU = torch.device("cpu")
 
@@ -48,11 +56,10 @@ def test_sgd_is_torchs_sgd(momentum):
 
 
 def test_batches_visit_every_sample_once_an_epoch():
-    indices = list(batches(10, 4, 3, generator(0, "batches", 0, 0), CPU))
-    assert [len(each) for each in indices] == [4, 4, 2] * 3
-    epochs = [torch.cat(indices[k : k + 3]) for k in (0, 3, 6)]
-    assert all(sorted(epoch.tolist()) == list(range(10)) for epoch in epochs)
-    assert epochs[0].tolist() != epochs[1].tolist()
+    orders = epoch_orders(10, 3, generator(0, "batches", 0, 0))
+    assert [len(each) for each in batches(orders, 4)] == [4, 4, 2] * 3
+    assert all(sorted(order) == list(range(10)) for order in orders.tolist())
+    assert orders[0].tolist() != orders[1].tolist()
 
 
 def test_addresses_are_generators_of_their_own():
@@ -62,29 +69,127 @@ def test_addresses_are_generators_of_their_own():
     assert torch_seed(0, "initial weights", 0) == 1585001589601832752, "seeds are part of every figure ever printed"
 
 
+def make_model(hidden=8, norm=True, relu=True, depth=2):
+    """A stack of random shape with every parameter off its default."""
+    layers, width = [nn.Flatten()], 6
+    for _ in range(depth):
+        layers += [nn.Linear(width, hidden), *([nn.LayerNorm(hidden)] * norm), *([nn.ReLU()] * relu)]
+        width = hidden
+    model = SplitModel(nn.Sequential(*layers), nn.Linear(width, 3))
+    for _, parameter in model.named_parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape)
+    return model
+
+
+def make_client(flat, stored=False, size=23, moments=False):
+    rng = np.random.default_rng(4)
+    x = rng.integers(0, 256, (size, 2, 3)).astype(np.uint8)
+    inputs = torch.from_numpy(x) if stored else torch.from_numpy(x.astype(np.float32) * np.float32(1 / 255))
+    labels = torch.from_numpy(rng.integers(0, 3, size))
+    kept = Moments(torch.zeros_like(flat), torch.zeros_like(flat)) if moments else None
+    return Client(0, inputs, labels, inputs[:7], labels[:7], 1 / 255, flat, [], kept)
+
+
+SHAPES = [
+    {"hidden": 8}, {"hidden": 37, "norm": False}, {"hidden": 5, "relu": False, "depth": 3},
+    {"hidden": 300, "depth": 1}, {"norm": False, "relu": False, "depth": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("trains", ["model", "head", "extractor"])
-def test_only_the_part_that_trains_gets_a_gradient(trains):
-    model = SplitModel(*mlp((6,), 3, 8, 4))
-    learner, layout = AutogradLearner(model, CPU), model.layout()
-    gradients = torch.full((layout.size,), 7.0)
-    learner.bind(model.flat(), gradients, [])
-    learner.backward(torch.randn(5, 6), torch.tensor([0, 1, 2, 0, 1]), trains)
-    other = {"model": [], "head": ["extractor"], "extractor": ["head"]}[trains]
-    assert (gradients[layout.span(trains)] != 7).all()
-    assert all((gradients[layout.span(part)] == 7).all() for part in other)
+def test_compiled_training_is_autograds(shape, optimiser, trains):
+    torch.manual_seed(2)
+    model = make_model(**shape)
+    stack, method = stack_of(model), replace(METHODS["fibfl"], optimiser=optimiser)
+    job = Job(method, Hyper(batch=8, rate=0.01), (Phase(trains, 2), Phase(trains, 1)))
+    slow = make_client(model.flat(), moments=True)
+    AutogradTrainer(model, CPU).train(slow, job, np.random.default_rng(1))
+    fast = make_client(stack.turned(model.flat(), inward=True), stored=True, moments=True)
+    CompiledTrainer(stack, 8).train(fast, job, np.random.default_rng(1))
+    torch.testing.assert_close(stack.turned(fast.parameters, inward=False), slow.parameters, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(stack.turned(fast.moments.first, inward=False), slow.moments.first, rtol=1e-2, atol=1e-5)
+    if optimiser == "adam":
+        assert fast.moments.steps == slow.moments.steps
+    assert not torch.equal(fast.parameters, stack.turned(model.flat(), inward=True)), "nothing was trained"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("test", [True, False])
+def test_compiled_accuracy_is_autograds(shape, test):
+    torch.manual_seed(3)
+    model = make_model(**shape)
+    stack = stack_of(model)
+    fast = CompiledTrainer(stack, 8).correct(make_client(stack.turned(model.flat(), inward=True), stored=True), test)
+    assert fast == AutogradTrainer(model, CPU).correct(make_client(model.flat()), test)
+
+
+def test_bytes_and_floats_train_alike():
+    model = make_model()
+    stack, job = stack_of(model), Job(METHODS["fedavg"], Hyper(batch=8), (Phase("model", 2),))
+    results = []
+    for stored in (True, False):
+        client = make_client(stack.turned(model.flat(), inward=True), stored=stored)
+        CompiledTrainer(stack, 8).train(client, job, np.random.default_rng(1))
+        results.append(client.parameters)
+    assert torch.equal(*results)
+
+
+def test_turned_is_its_own_way_back():
+    model = make_model()
+    flat = torch.stack([model.flat(), model.flat() + 1])
+    stack = stack_of(model)
+    turned = stack.turned(flat, inward=True)
+    assert not torch.equal(turned, flat)
+    assert torch.equal(stack.turned(turned, inward=False), flat)
+
+
+@pytest.mark.parametrize(
+    ("extractor", "head"),
+    [
+        (nn.Sequential(nn.Linear(6, 4), nn.Tanh()), nn.Linear(4, 3)),
+        (nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.LayerNorm(4)), nn.Linear(4, 3)),
+        (nn.Sequential(nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)),
+        (nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4, elementwise_affine=False)), nn.Linear(4, 3)),
+        (nn.Sequential(nn.ReLU(), nn.Linear(6, 4)), nn.Linear(4, 3)),
+        (nn.Sequential(nn.Linear(6, 4)), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))),
+        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)), nn.Linear(4, 3)),
+        (nn.Sequential(nn.Linear(6, 4).double()), nn.Linear(4, 3).double()),
+    ],
+)
+def test_other_structures_go_by_autograd(extractor, head):
+    model = SplitModel(extractor, head)
+    assert stack_of(model) is None
+    assert choose(model, CPU, 8).name == "autograd"
+
+
+def test_the_papers_model_is_compiled_unless_asked_otherwise():
+    model = SplitModel(*mlp((8, 8), 10))
+    assert choose(model, CPU, 64).name == "compiled"
+    assert choose(model, CPU, 64, "autograd").name == "autograd"
+    assert choose(model, torch.device("cuda"), 64, "auto").reason == "the device is cuda"
+
+
+@pytest.mark.parametrize("trains", ["head", "extractor"])
+def test_the_frozen_part_stays_as_it_was(trains):
+    model = make_model()
+    client = make_client(model.flat())
+    job = Job(METHODS["fibfl"], Hyper(batch=8), (Phase(trains, 1),))
+    AutogradTrainer(model, CPU).train(client, job, np.random.default_rng(0))
+    layout, other = model.layout(), {"head": "extractor", "extractor": "head"}[trains]
+    assert torch.equal(client.parameters[layout.span(other)], model.flat()[layout.span(other)])
+    assert not torch.equal(client.parameters[layout.span(trains)], model.flat()[layout.span(trains)])
 
 
 def test_running_means_stay_with_their_client():
-    model = SplitModel(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), nn.Linear(4, 2))
-    learner = AutogradLearner(model, CPU)
-    assert not learner.cacheable
-    flat, gradients = model.flat(), torch.zeros(model.layout().size)
-    private = [[each.clone() for each in model.buffers()] for _ in range(2)]
-    learner.bind(flat, gradients, private[0])
-    learner.backward(torch.randn(8, 3) + 5, torch.zeros(8, dtype=torch.int64), "model")
-    learner.bind(flat, gradients, private[1])
-    assert private[0][0].abs().sum() > 0, "client 0 saw data"
-    assert private[1][0].abs().sum() == 0, "client 1 did not"
+    model = SplitModel(nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4)), nn.Linear(4, 3))
+    trainer = AutogradTrainer(model, CPU)
+    clients = [replace(make_client(model.flat()), private=[b.clone() for b in model.buffers()]) for _ in range(2)]
+    trainer.train(clients[0], Job(METHODS["fedavg"], Hyper(batch=8), (Phase("model", 1),)), np.random.default_rng(0))
+    trainer.correct(clients[1], test=True)
+    assert clients[0].private[0].abs().sum() > 0, "client 0 saw data"
+    assert clients[1].private[0].abs().sum() == 0, "client 1 did not"
 
 
 def test_layout_puts_the_extractor_first():

@@ -3,8 +3,9 @@
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ class Config(BaseModel):
     seeds: int = Field(1, ge=1)
     preset: Preset = "paper"
     device: str = "cpu"
+    path: Literal["auto", "autograd"] = "auto"
+    workers: int | None = Field(None, ge=1)
     audit: bool = False
     set: Mapping[str, Any] = Field(default_factory=dict)
 
@@ -77,6 +80,8 @@ def run(
     settings: Mapping[str, Any] | None = None,
     model: ModelSource = "mlp",
     device: str = "cpu",
+    path: Literal["auto", "autograd"] = "auto",
+    workers: int | None = None,
     audit: bool = False,
     on_round: OnRound | None = None,
 ) -> Result:
@@ -86,10 +91,13 @@ def run(
     torch Dataset. `scenario` is natural where the data say whose they are, else skew-1. `method` is a name, a changed
     row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
     `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
+    `path` "autograd" trains by torch even where compiled kernels could; `workers` clients are trained at a time, by
+    default one a core. `on_round(method, seed, outcome)` is called after every round.
     """
     name = method if isinstance(method, str) else "local"
     values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
-    checked = config(values | {"preset": preset, "set": settings or {}, "device": device, "audit": audit})
+    how = {"device": device, "path": path, "workers": workers, "audit": audit}
+    checked = config(values | how | {"preset": preset, "set": settings or {}})
     return _run(
         checked, load_dataset(dataset), lookup(method) if isinstance(method, str) else method, seed, model, on_round
     )
@@ -116,8 +124,10 @@ def _run(
     hyper = hyper_for(method.name, checked.preset, checked.set)
     split = split_for(checked.preset, checked.set)
     partition = deal(dataset, scenario, checked.clients or dataset.clients, split, seed)
-    federation = assemble(
-        dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device
+    federation = replace(
+        assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),
+        path=checked.path,
+        workers=checked.workers,
     )
     audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
     simulation = Simulation(federation, audit)
@@ -135,6 +145,7 @@ def _run(
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
         seconds=time.perf_counter() - started,
+        path=simulation.described,
         audit=audit.summary() if audit is not None else None,
         parameters=simulation.parameters,
         template=federation.models[0],
@@ -206,13 +217,17 @@ def ring_report(
 
 
 def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
-    def floats(stored: Array) -> Tensor:
-        return torch.from_numpy(stored.astype(np.float32) * np.float32(dataset.scale))
+    def tensor(
+        stored: Array,
+    ) -> Tensor:  # bytes stay bytes: a batch is scaled when it is used, see benchmarks/README.md
+        return torch.from_numpy(np.ascontiguousarray(stored) if stored.dtype == np.uint8 else stored.astype(np.float32))
 
     def one(client: int) -> ClientData:
         x_train, x_test = client_inputs(dataset, partition, client)
         train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
-        return ClientData(floats(x_train), torch.from_numpy(train), floats(x_test), torch.from_numpy(test))
+        return ClientData(
+            tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), dataset.scale
+        )
 
     return [one(client) for client in range(len(partition.train))]
 

@@ -38,6 +38,7 @@ class Result:
     sent_bytes: tuple[int, ...]
     messages: tuple[int, ...]
     seconds: float
+    path: str = ""  # how clients were trained
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
@@ -64,6 +65,7 @@ class Result:
             "bytes": list(self.sent_bytes),
             "messages": list(self.messages),
             "seconds": self.seconds,
+            "path": self.path,
             "metrics": self.metrics,
         }
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
@@ -111,6 +113,7 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         sent_bytes=tuple(document["bytes"]),
         messages=tuple(document["messages"]),
         seconds=document["seconds"],
+        path=document.get("path", ""),
         audit=document.get("audit"),
     )
 

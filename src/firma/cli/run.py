@@ -41,6 +41,9 @@ def run(
     preset: Annotated[str | None, typer.Option(help="paper (default) or published.")] = None,
     set_: Changes = None,
     device: Annotated[str | None, typer.Option(help="A torch device, such as cuda. Default: cpu.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Clients trained at a time. Default: one a core.")] = None,
+    path: Annotated[str | None, typer.Option(help="auto (default): compiled where it can be; or autograd.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how each method was trained.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Pass every message on the record and judge it.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     json: Json = False,
@@ -55,7 +58,8 @@ def run(
 
     given = {
         "dataset": dataset, "scenario": scenario, "method": method, "clients": clients, "rounds": rounds, "seed": seed,
-        "seeds": seeds, "preset": preset, "device": device, "audit": audit or None,
+        "seeds": seeds, "preset": preset, "device": device, "workers": workers, "path": path,
+        "audit": audit or None,
     }  # fmt: skip
     values = _file(config) if config is not None else {}
     folder = out or (Path(values.pop("out")) if "out" in values else None)
@@ -77,6 +81,8 @@ def run(
         print_json(document)
     else:
         _show(chosen, results, folder)
+        if verbose:
+            _show_paths(results)
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -131,6 +137,14 @@ def _show(chosen: "Config", results: "list[Result]", folder: Path | None) -> Non
             out.print(_verdict(result.method, result.audit))
     if folder is not None:
         out.print(f"Written: {folder / 'results.json'}, {folder / 'accuracy.png'}", soft_wrap=True)
+
+
+def _show_paths(results: "list[Result]") -> None:
+    """How each run was trained and how long it took."""
+    from firma.cli.console import out
+
+    for result in results:
+        out.print(f"{result.method}, seed {result.seed}: {result.path}; {result.seconds:.1f} s", soft_wrap=True)
 
 
 def _cell(value: "Summary", form: str, key: str) -> str:

@@ -26,10 +26,10 @@ def blend(matrix: Matrix, shared: Tensor, order: Sequence[int]) -> None:
         rows = np.asarray(order[start : start + _ROWS])
         columns = np.flatnonzero(visible[rows].any(axis=0))
         part = torch.from_numpy(visible[np.ix_(rows, columns)]).to(shared)
-        groups.append((torch.from_numpy(rows), torch.from_numpy(columns), part))
+        groups.append((torch.from_numpy(rows).to(shared.device), torch.from_numpy(columns).to(shared.device), part))
     for start in range(0, shared.shape[1], _COLUMNS):
         piece = shared[:, start : start + _COLUMNS]
         mixed = torch.empty(piece.shape, dtype=shared.dtype, device=shared.device)
-        for rows, columns, part in groups:
-            mixed[rows] = part @ (piece if len(columns) == len(order) else piece[columns])
+        for clients, heard, part in groups:
+            mixed[clients] = part @ (piece if len(heard) == len(order) else piece[heard])
         piece.copy_(mixed)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ class Stack:
         for block in self.blocks:
             span = slice(block.weight, block.weight + block.inputs * block.outputs)
             rows, columns = (block.outputs, block.inputs) if inward else (block.inputs, block.outputs)
-            matrix = flat[..., span].unflatten(-1, (rows, columns))
+            matrix = flat[..., span].reshape(*flat.shape[:-1], rows, columns)
             result[..., span] = matrix.transpose(-1, -2).flatten(-2)
         return result
 
@@ -58,7 +59,7 @@ def stack_of(model: SplitModel) -> Stack | None:
             continue
         if not _append(blocks, layer, starts):
             return None
-    chained = all(left.outputs == right.inputs for left, right in zip(blocks, blocks[1:], strict=False))
+    chained = all(left.outputs == right.inputs for left, right in pairwise(blocks))
     return Stack(tuple(blocks), layout) if chained and len(blocks) > 1 else None
 
 

@@ -56,7 +56,7 @@ class CompiledTrainer:
     ) -> None:  # fmt: skip
         hyper, adam = job.hyper, job.method.optimiser == "adam"
         sources, scale = _sources(client.inputs), np.float32(client.scale)
-        table, trained, alone = self._table, len(self._table), steps
+        table, trained = self._table, len(self._table)
         if phase.trains == "extractor":
             trained -= 1
         elif phase.trains == "head":
@@ -64,7 +64,8 @@ class CompiledTrainer:
             table, trained = self._head, 1
         kernels.epochs(
             client.parameters.numpy(), first, second, adam, trained, *sources, scale, client.labels.numpy(), orders,
-            hyper.batch, table, self._epsilons[-len(table) :], self._work, self._places, hyper.rate, hyper.momentum, alone,
+            hyper.batch, table, self._epsilons[-len(table) :], self._work, self._places, hyper.rate, hyper.momentum,
+            steps,
         )  # fmt: skip
 
     def _features(self, client: Client) -> Floats:

@@ -4,8 +4,9 @@ Products are sgemm's; all between them is written out as loops that LLVM vectori
 by piece and used up by the optimiser while it is in the cache. All floats are float32, and every buffer is flat.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
 import math
-from typing import Any
 
 import llvmlite.binding
 import numpy as np
@@ -16,6 +17,8 @@ from firma.training.blas import sgemm_address
 llvmlite.binding.add_symbol("firma_sgemm", sgemm_address())  # by name, so that compiled code can be kept on disk
 _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
 # Sums may be reordered and a·b + c fused; NaN, infinity and division keep their meaning.
+# Helpers are inlined, always: compiled by themselves and inside a caller, their sums come out in another order, and
+# which of the two a process uses depends on whether it compiled or loaded from disk.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 _compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
 _inlined = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST, forceinline=True)
@@ -26,11 +29,9 @@ INPUTS, OUTPUTS, WEIGHT, BIAS, GAIN, SHIFT, RELU, NORMED, OUT, SCALES, COLUMNS =
 INPUT, BACK, BACK_TOO, PIECE, SUM_BIAS, SUM_GAIN, SUM_SHIFT, PLACES = range(8)
 PIECE_SIZE = 32768  # floats of a weight gradient at a time: 128 kB, which stay in the second-level cache
 
-Array = Any  # numba's arrays: float32 or int64, flat unless said otherwise
-
 
 @_inlined
-def _product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc, whole, real, letters):  # type: ignore[no-untyped-def]
+def _product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc, whole, real, letters):
     """c ← a b + beta c on addresses of column-major matrices; the last three are space for the arguments."""
     whole[0], whole[1], whole[2], whole[3], whole[4], whole[5] = m, n, k, lda, ldb, ldc
     real[0], real[1] = 1.0, beta
@@ -42,7 +43,7 @@ def _product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc, wh
 
 
 @_inlined
-def _activate(out, rows, width, bias, norm, gain, shift, epsilon, relu, normed, scales):  # type: ignore[no-untyped-def]
+def _activate(out, rows, width, bias, norm, gain, shift, epsilon, relu, normed, scales):
     """out ← relu(norm(out + bias)), row by row in place; keeps the normed rows and their scales."""
     inverse, zero = np.float32(1.0 / width), np.float32(0)
     for i in range(rows):
@@ -74,7 +75,7 @@ def _activate(out, rows, width, bias, norm, gain, shift, epsilon, relu, normed, 
 
 
 @_inlined
-def _activate_back(back, rows, width, norm, gain, relu, normed, out, scales, sum_bias, sum_gain, sum_shift):  # type: ignore[no-untyped-def]
+def _activate_back(back, rows, width, norm, gain, relu, normed, out, scales, sum_bias, sum_gain, sum_shift):
     """Gradient of a block's output to that of its product, in place; sums are those of bias, gain and shift."""
     inverse, zero = np.float32(1.0 / width), np.float32(0)
     sum_bias[:width] = zero
@@ -108,7 +109,7 @@ def _activate_back(back, rows, width, norm, gain, relu, normed, out, scales, sum
 
 
 @_inlined
-def _loss_back(logits, rows, classes, bias, labels, chosen):  # type: ignore[no-untyped-def]
+def _loss_back(logits, rows, classes, bias, labels, chosen):
     """Logits without bias to the gradient of the mean cross-entropy, (softmax - one-hot) / rows, in place."""
     inverse = np.float32(1.0 / rows)
     for i in range(rows):
@@ -129,7 +130,7 @@ def _loss_back(logits, rows, classes, bias, labels, chosen):  # type: ignore[no-
 
 
 @_inlined
-def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta2, share2):  # type: ignore[no-untyped-def]
+def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta2, share2):
     """p ← p - rate · m / (√v · root + ε), with m and v moved first: torch's Adam with its corrections folded in."""
     for j in range(parameters.size):
         g = gradient[j]
@@ -141,7 +142,7 @@ def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta
 
 
 @_inlined
-def _momentum(parameters, velocity, gradient, momentum, rate):  # type: ignore[no-untyped-def]
+def _momentum(parameters, velocity, gradient, momentum, rate):
     for j in range(parameters.size):
         v = momentum * velocity[j] + gradient[j]
         velocity[j] = v
@@ -149,13 +150,13 @@ def _momentum(parameters, velocity, gradient, momentum, rate):  # type: ignore[n
 
 
 @_inlined
-def _descend(parameters, velocity, rate):  # type: ignore[no-untyped-def]
+def _descend(parameters, velocity, rate):
     for j in range(parameters.size):
         parameters[j] -= rate * velocity[j]
 
 
 @_inlined
-def _gather(floats, stored, scale, chosen, batch):  # type: ignore[no-untyped-def]
+def _gather(floats, stored, scale, chosen, batch):
     """Chosen rows of the data into the batch; bytes are scaled on the way. One of the two sources is empty."""
     if len(stored):
         width = stored.shape[1]
@@ -170,7 +171,7 @@ def _gather(floats, stored, scale, chosen, batch):  # type: ignore[no-untyped-de
 
 
 @_inlined
-def _forward(parameters, work, rows, table, epsilons, last, input_place, whole, real, letters):  # type: ignore[no-untyped-def]
+def _forward(parameters, work, rows, table, epsilons, last, input_place, whole, real, letters):
     """The batch through blocks [0, last); the head's block keeps its product without bias."""
     base, model = work.ctypes.data, parameters.ctypes.data
     source = input_place
@@ -192,7 +193,7 @@ def _forward(parameters, work, rows, table, epsilons, last, input_place, whole, 
 
 
 @_compiled
-def epochs(  # type: ignore[no-untyped-def]  # noqa: PLR0915  # one call for all epochs is the point
+def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
     parameters, first, second, adam, trained, floats, stored, scale, labels, orders, batch, table, epsilons, work,
     places, rate, momentum, steps,
 ):  # fmt: skip
@@ -288,7 +289,7 @@ def epochs(  # type: ignore[no-untyped-def]  # noqa: PLR0915  # one call for all
 
 
 @_compiled
-def features(parameters, floats, stored, scale, order, chunk, table, epsilons, work, places, result):  # type: ignore[no-untyped-def]
+def features(parameters, floats, stored, scale, order, chunk, table, epsilons, work, places, result):
     """(n, e) output of the extractor."""
     whole, real = np.zeros(6, np.int32), np.zeros(2, np.float32)
     letters = np.array([78, 84], np.uint8)
@@ -304,7 +305,7 @@ def features(parameters, floats, stored, scale, order, chunk, table, epsilons, w
 
 
 @_compiled
-def correct(parameters, floats, stored, scale, labels, order, chunk, table, epsilons, work, places):  # type: ignore[no-untyped-def]
+def correct(parameters, floats, stored, scale, labels, order, chunk, table, epsilons, work, places):
     """How many samples have their label's logit on top (the first of equals, as argmax has it)."""
     whole, real = np.zeros(6, np.int32), np.zeros(2, np.float32)
     letters = np.array([78, 84], np.uint8)
