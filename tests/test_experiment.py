@@ -125,6 +125,13 @@ def test_another_hash_seed_gives_the_same_figures():
     assert json.loads(outputs[0])[1]
 
 
+def test_torchs_threads_and_arithmetic_are_left_alone():
+    before, tiny = torch.get_num_threads(), torch.tensor([1e-40])
+    firma.run("digits", "iid", "fibfl", clients=2, rounds=1, settings=QUICK)
+    assert torch.get_num_threads() == before
+    assert (tiny * 0.5).item() > 0, "denormal numbers count in the user's thread"
+
+
 def test_global_random_state_is_left_alone():
     torch.manual_seed(11)
     np.random.seed(11)  # noqa: NPY002
