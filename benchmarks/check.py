@@ -1,4 +1,4 @@
-"""The three contestants do the same work: from the same start, in the same batch order, they arrive at the same place."""
+"""The three contestants do the same work: from one start, in one batch order, they arrive at the same place."""
 
 import hand
 import naive

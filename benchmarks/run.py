@@ -1,10 +1,10 @@
 """Speed of FIRMA as ratios: to the machine's limit, to a good hand-written loop, to a naive one.
 
-    python benchmarks/run.py                        everything; table, and benchmarks/results.json
-    python benchmarks/run.py --work W1 --rounds 2 --json
-    python benchmarks/run.py --work scaling --json  time and memory over the number of clients
-    python benchmarks/run.py --work startup --json  imports and first results, with and without compiled code on disk
-    python benchmarks/run.py --check                all three contestants compute the same
+python benchmarks/run.py                        everything; table, and benchmarks/results.json
+python benchmarks/run.py --work W1 --rounds 2 --json
+python benchmarks/run.py --work scaling --json  time and memory over the number of clients
+python benchmarks/run.py --work startup --json  imports and first results, with and without compiled code on disk
+python benchmarks/run.py --check                all three contestants compute the same
 """
 
 import argparse
@@ -106,7 +106,9 @@ def scaling(rounds: int, repeats: int, patience: float) -> Json:
         "work": "scaling",
         "clients": SIZES,
         "seconds_per_round": seconds,
-        "microseconds_per_sample": [1e6 * each / runs[n][0]["samples"]["fibfl++"] for n, each in zip(SIZES, seconds)],
+        "microseconds_per_sample": [
+            1e6 * each / runs[n][0]["samples"]["fibfl++"] for n, each in zip(SIZES, seconds, strict=True)
+        ],
         "exponent": float(slope),
         "exponent_from_50": float(np.polyfit(np.log(SIZES[1:]), np.log(seconds[1:]), 1)[0]),
         "memory_mb": memory,
@@ -161,7 +163,9 @@ def table(results: list[Json]) -> str:
         )
     for each in results:
         if each["work"] == "scaling":
-            seconds = ", ".join(f"{n:,}: {s:.3g} s" for n, s in zip(each["clients"], each["seconds_per_round"]))
+            seconds = ", ".join(
+                f"{n:,}: {s:.3g} s" for n, s in zip(each["clients"], each["seconds_per_round"], strict=True)
+            )
             lines += ["", f"Scaling: {seconds}; exponent {each['exponent']:.3f}."]
         if each["work"] == "startup":
             timed = ", ".join(f"{key} {value:.1f} s" for key, value in each.items() if key != "work")
