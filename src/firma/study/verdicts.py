@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from math import hypot
 from typing import Literal
 
-from firma.study.evidence import Evidence, Place
+from firma.study.evidence import Evidence, Figure, Place
 
 Outcome = Literal["holds", "fails", "undecided"]
 # True or False where the evidence is clear, None where it is missing or too close to call.
 Judge = Callable[[Evidence, Place], bool | None]
+ONE_SEED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,23 @@ class Verdict:
 
 
 def higher(method: str, than: str, metric: str = "mean_accuracy") -> Judge:
-    """Whether one method's figure is above the other's, by more than two standard errors where seeds tell these."""
+    """Whether one method's figure is above the other's, by more than the noise of the seeds."""
 
     def judge(evidence: Evidence, place: Place) -> bool | None:
         one, other = evidence.get(place, method, metric), evidence.get(place, than, metric)
         if one is None or other is None:
             return None
-        difference, noise = one.mean - other.mean, 2 * hypot(one.error, other.error)
-        return None if noise > 0 and abs(difference) <= noise else difference > 0
+        difference, noise = one.mean - other.mean, 0.0 if evidence.exact else _noise(one, other)
+        return None if 0 < noise >= abs(difference) else difference > 0
 
     return judge
+
+
+def _noise(one: Figure, other: Figure) -> float:
+    """Two standard errors of a difference; a point where one seed alone does not tell."""
+    if one.error is None or other.error is None:
+        return ONE_SEED
+    return 2 * hypot(one.error, other.error)
 
 
 def lower(method: str, than: str, metric: str) -> Judge:
