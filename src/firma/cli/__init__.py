@@ -8,6 +8,7 @@ import typer
 
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
+from firma.cli.report import report
 from firma.cli.reproduce import reproduce
 from firma.cli.ring import ring
 from firma.cli.run import SETTINGS, run
@@ -43,6 +44,7 @@ app.command()(interruptible(methods))
 app.command(epilog=SETTINGS)(interruptible(ring))
 app.command(epilog=SETTINGS)(interruptible(split))
 app.command(epilog=SETTINGS)(interruptible(reproduce))
+app.command()(interruptible(report))
 data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)
 data.command()(interruptible(get))
 data.command("list")(interruptible(list_sets))
