@@ -15,8 +15,8 @@ from firma.study.store import read_all
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (make browser)")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--v=0", "--window-size=1400,2400",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--v=0", "--window-size=1400,2400",
 )  # fmt: skip
 # Runs in the page after its own script: a person's clicks, and what the table then shows.
 CLICKS = """<script>
@@ -26,7 +26,8 @@ CLICKS = """<script>
   const button = table.querySelectorAll("th button")[1];
   button.click(); seen.up = column(); seen.sort = button.parentElement.getAttribute("aria-sort");
   button.click(); seen.down = column();
-  table.querySelector("th button").click(); seen.names = [...table.tBodies[0].rows].map(row => row.cells[0].textContent).join(" ");
+  table.querySelector("th button").click();
+  seen.names = [...table.tBodies[0].rows].map(row => row.cells[0].textContent).join(" ");
   seen.pictures = [...document.images].every(image => image.complete && image.naturalWidth > 0);
   seen.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   document.documentElement.setAttribute("data-seen", JSON.stringify(seen).replaceAll('"', "'"));

@@ -58,7 +58,7 @@ def savings_grow(evidence: Evidence) -> Verdict:
     skewed = [evidence.savings.get(("fashion-mnist", name)) for name in ("skew-3", "skew-2", "skew-1")]
     known, ordered = [each for each in dealt + skewed if each is not None], True
     for one, other in [*pairwise(dealt), *pairwise(skewed)]:
-        ordered = ordered and (one is None or other is None or one <= other)
+        ordered = ordered and (one is None or other is None or one < other)
     figure = ", ".join(f"{saving:.1f}%" for saving in known) or "not in this evidence"
     if not ordered:
         return Verdict("fails", figure)

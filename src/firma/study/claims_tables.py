@@ -160,7 +160,7 @@ def scarcity(evidence: Evidence) -> Verdict:
 
 
 def best_under(scenario: str, names: Sequence[str], evidence: Evidence) -> Verdict:
-    """The most accurate of the six is one of `names`, on all four data sets."""
+    """The most accurate of the six is one of those named, on all four data sets."""
     return at_least(evidence, under(scenario), best_of(names, SIX))
 
 
