@@ -8,8 +8,19 @@ import typer
 from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, properties
 
 
+def markdown() -> str:
+    """The design table as Markdown; the README holds it."""
+    lines = ["| method | " + " | ".join(COLUMNS) + " |", "|" + "---|" * (len(COLUMNS) + 1)]
+    lines += [
+        f"| `{row.name}` | " + " | ".join(str(getattr(row, column)) for column in COLUMNS) + " |"
+        for row in METHODS.values()
+    ]
+    return "\n".join(lines)
+
+
 def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the design table as Markdown.")] = False,
 ) -> None:
     """Show the design table: one row a method, and the paper's properties of each."""
     from rich.box import SIMPLE_HEAD
@@ -17,6 +28,9 @@ def methods(
 
     from firma.cli.console import out, print_json
 
+    if as_markdown:
+        print(markdown())
+        return
     if json:
         rows = [
             asdict(row) | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}

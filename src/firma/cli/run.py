@@ -104,7 +104,8 @@ def _train(chosen: "Config") -> "list[Result]":
 
     rounds = chosen.rounds or load_dataset(chosen.dataset).rounds
     with progress() as bar:
-        task = bar.add_task("starting", total=rounds * len(chosen.method) * chosen.seeds, note="")
+        waiting = "the first run on a machine compiles its kernels"
+        task = bar.add_task("starting", total=rounds * len(chosen.method) * chosen.seeds, note=waiting)
 
         def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
             note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"

@@ -1,7 +1,7 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -74,7 +74,8 @@ class Simulation:
         job = Job(run.method, run.hyper, plan.phases)
 
         def train(trainer: Trainer, client: Client) -> float:
-            with drawing(torch_seed(run.seed, "layers", client.number, plan.number), self.path.draws):
+            seed = torch_seed(run.seed, "layers", client.number, plan.number)
+            with drawing(seed, run.device) if self.path.draws else nullcontext():
                 trainer.train(client, job, generator(run.seed, "batches", client.number, plan.number))
             return trainer.correct(client, test=False) / len(client.labels) if plan.gate is not None else 1.0
 
@@ -121,11 +122,8 @@ def _test_accuracy(trainer: Trainer, client: Client) -> float:
 
 
 @contextmanager
-def drawing(seed: int, draws: bool) -> Iterator[None]:
-    """torch's own generator at an address, for layers that draw, such as dropout; afterwards it is as it was."""
-    if not draws:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
+def drawing(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's own generators at an address, for layers that draw, such as dropout; afterwards they are as they were."""
+    with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
         torch.manual_seed(seed)
         yield

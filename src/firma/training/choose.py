@@ -8,7 +8,7 @@ from torch import Tensor
 
 from firma.models.split import SplitModel
 from firma.models.stack import Stack, stack_of
-from firma.training.autograd import AutogradTrainer
+from firma.training.autograd import AutogradTrainer, samplewise
 from firma.training.client import Trainer
 
 
@@ -44,8 +44,15 @@ def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "a
             parallel=True,
             draws=False,
         )
+    steady = samplewise(model.extractor) and samplewise(model.head)  # nothing draws, so threads do not disturb it
     return Path(
-        "autograd", reason, lambda: AutogradTrainer(model, device), torch.clone, torch.clone, parallel=False, draws=True
+        "autograd",
+        reason,
+        lambda: AutogradTrainer(model, device),
+        torch.clone,
+        torch.clone,
+        parallel=steady and device.type == "cpu",
+        draws=not steady,
     )
 
 
