@@ -20,7 +20,7 @@ nav a { margin-right: 1.2rem; } .scroll { overflow-x: auto; margin-top: 1.4rem; 
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; white-space: nowrap; }
 th, td { padding: .22rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top; }
-th { background: #f2f6fa; text-align: left; } td.number { text-align: right; white-space: nowrap; }
+th { background: #f2f6fa; text-align: left; } th.number, td.number { text-align: right; white-space: nowrap; }
 td.best { font-weight: 700; } td.holds { color: #00664b; } td.fails { color: #a33b00; } td.undecided { color: #666; }
 #claims td { min-width: 8rem; } #cells td:last-child { font-family: monospace; font-size: 12px; white-space: nowrap; }
 th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2px solid #0072B2; }

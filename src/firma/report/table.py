@@ -122,7 +122,11 @@ def as_html(table: Table) -> str:
         order = "" if entry.value is None else f' data-value="{entry.value!r}"'
         return f'<td class="{style}"{order}>{escape(entry.text)}</td>'
 
-    head = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in table.columns)
+    def header(name: str, column: int) -> str:
+        kind = "words" if _is_words(table, column) else "number"
+        return f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
+
+    head = "".join(header(name, column) for column, name in enumerate(table.columns))
     rows = ["<tr>" + "".join(cell(entry, i) for i, entry in enumerate(row)) + "</tr>" for row in table.rows]
     note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
     caption = f"<caption>{escape(table.title)}</caption>"

@@ -173,7 +173,8 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
             "the paper tests clients on classes that they never saw here; with matched tests the order changes"
         )
     scores = dict(ranked)
-    if scores and max(scores.values()) - scores["local"] < ONE_SEED:
+    lead = max(scores.values()) - scores["local"] if scores else 1.0
+    if lead < ONE_SEED:
         found.append("training alone is within a point of the best: a federation may not be worth it here")
     return found
 

@@ -126,7 +126,8 @@ def only_win(evidence: Evidence) -> Verdict:
     wins = [(place, name) for place in PLACES for name in FAMILY if higher(name, "fedavg")(evidence, place)]
     run = [place for place in PLACES if all(evidence.get(place, name) for name in (*FAMILY, "fedavg"))]
     figure = f"{len(wins)} of {len(run) * len(FAMILY)} comparisons won by the family"
-    beyond = [win for win in wins if win != (("digits", "skew-1"), "fibfl++")]
+    stated = (("digits", "skew-1"), "fibfl++")
+    beyond = [win for win in wins if win != stated]
     if beyond:
         return Verdict("fails", figure)
     return Verdict("holds" if wins and len(run) == len(PLACES) else "undecided", figure)
