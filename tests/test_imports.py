@@ -12,7 +12,7 @@ SOURCE = Path(firma.__file__).parent
 FLOORS = [
     ("errors",), ("methods",), ("hyper", "mixing", "ordering", "seeds", "metrics"), ("schedule",), ("models",),
     ("data",), ("training",), ("protocol",), ("privacy",), ("engines", "peer"), ("results",), ("experiment",),
-    ("report",), ("cli",), ("__main__",),
+    ("study",), ("report",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import typer
 
+from firma.cli.advise import advise
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
+from firma.cli.report import report
+from firma.cli.reproduce import reproduce
 from firma.cli.ring import ring
 from firma.cli.run import SETTINGS, run
 from firma.cli.split import split
@@ -41,6 +44,9 @@ app.command(epilog=SETTINGS)(interruptible(run))
 app.command()(interruptible(methods))
 app.command(epilog=SETTINGS)(interruptible(ring))
 app.command(epilog=SETTINGS)(interruptible(split))
+app.command(epilog=SETTINGS)(interruptible(reproduce))
+app.command()(interruptible(report))
+app.command()(interruptible(advise))
 data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)
 data.command()(interruptible(get))
 data.command("list")(interruptible(list_sets))
