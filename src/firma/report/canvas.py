@@ -70,6 +70,13 @@ def tidy(axes: "Axes") -> None:
     axes.tick_params(labelsize=8)
 
 
+def titled(axes: "Axes", scenario: str, there: bool) -> None:
+    """The panel's scenario; an empty panel says so and draws nothing."""
+    axes.set_title(scenario if there else f"{scenario}: not run", fontsize=10)
+    if not there:
+        axes.set_axis_off()
+
+
 def in_order(methods: Iterable[str]) -> list[str]:
     """Known methods in the order of the design table; changed rows are left out."""
     there = set(methods)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from firma.data.scenario import STUDY as SCENARIOS
-from firma.report.canvas import MARKS, canvas, colour, in_order, panels, tidy
+from firma.report.canvas import MARKS, canvas, colour, in_order, panels, tidy, titled
 from firma.study.evidence import Evidence
 from firma.study.store import Stored
 
@@ -24,8 +24,8 @@ def convergence(cells: Sequence[Stored], title: str) -> "Figure":
         here = [cell for cell in cells if cell.scenario == scenario]
         for method in in_order(cell.result.method for cell in here):
             _line(place, np.stack([_means(cell) for cell in here if cell.result.method == method]), method)
-        place.set_title(scenario if here else f"{scenario}: not run", fontsize=10)
         tidy(place)
+        titled(place, scenario, bool(here))
     axes[0].set_ylabel("mean test accuracy")
     axes[4].set(ylabel="mean test accuracy", xlabel="round")
     legend(axes[len(SCENARIOS)], in_order(cell.result.method for cell in cells))

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, cast
 
 from firma.data.scenario import STUDY as SCENARIOS
-from firma.report.canvas import DATASET_MARKS, INK, MARKS, canvas, colour, in_order, panels, tidy
+from firma.report.canvas import DATASET_MARKS, INK, MARKS, canvas, colour, in_order, panels, tidy, titled
 from firma.study.evidence import DIRICHLET, IID, SKEW, Evidence, Place
 from firma.study.grid import DATASETS
 
@@ -33,8 +33,8 @@ def rankings(body: Evidence, paper: Evidence, dataset: str) -> "Figure":
                 place.plot([printed.mean] * 2, [row - 0.42, row + 0.42], color=INK, linewidth=1.6)
         place.set_yticks(range(len(names)), names)
         place.set_xlim(0, 1.02)
-        place.set_title(scenario if names else f"{scenario}: not run", fontsize=10)
         tidy(place)
+        titled(place, scenario, bool(names))
     axes[4].set_xlabel("mean test accuracy")
     return figure
 

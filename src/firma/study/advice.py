@@ -175,7 +175,7 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
     scores = dict(ranked)
     lead = max(scores.values()) - scores["local"] if scores else 1.0
     if lead < ONE_SEED:
-        found.append("training alone is within a point of the best: a federation may not be worth it here")
+        found.append("training alone is the best or within a point of it: a federation may not be worth it here")
     return found
 
 
