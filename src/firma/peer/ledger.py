@@ -22,7 +22,9 @@ class Ledger:
         self._ring, self._terms, self._lock = ring, terms, threading.Lock()
         self._file = path.open("a", encoding="utf-8")
         tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
-        self._line({"site": ring.names[me], "federation": ring.federation, "extractor": tensors})
+        self._line(
+            {"site": ring.names[me], "federation": ring.federation, "classes": terms.classes, "extractor": tensors}
+        )
         self.sent = 0
 
     def record(self, member: int, tag: Tag, head: bytes, size: int, _payload: object) -> None:
@@ -70,11 +72,12 @@ def judge(path: Path) -> Judgement:
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         allowed: dict[str, list[int]] = lines[0]["extractor"]
+        classes: int = lines[0]["classes"]
         sent = [line for line in lines if "to" in line]
         receivers: dict[str, int] = {}
         for line in sent:
             receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
-        breaches = [breach for line in sent for breach in _breaches(line, allowed)]
+        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes)]
         tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
         numbers = {number for line in sent for number in line["numbers"]}
         site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
@@ -85,7 +88,7 @@ def judge(path: Path) -> Judgement:
     )  # fmt: skip
 
 
-def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]]) -> list[str]:
+def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int) -> list[str]:
     found = []
     elements = 0
     for tensor in line["tensors"]:
@@ -93,7 +96,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]]) -> list
         if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
-    named = 4 * elements + 1024 + 256 * len(line["tensors"]) + 8 * (elements == 0) * line["bytes"]
-    if line["bytes"] > named:
+    most = 4 * elements + 512 * (1 + len(line["tensors"])) + 8 * classes * ("proportions" in line["numbers"])
+    if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found
