@@ -4,10 +4,14 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables,peer
 
-.PHONY: run setup data test check lint clean
+.PHONY: run ring setup data test check lint clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
+
+# Five sites of a real ring on this machine: processes, sockets, TLS.
+ring: .venv/.installed-all
+	$(BIN)/python examples/ring/five_sites.py results/ring
 
 setup: .venv/.installed-all
 

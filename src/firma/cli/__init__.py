@@ -8,7 +8,7 @@ import typer
 
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
-from firma.cli.peer import audit, init, join, ring_file
+from firma.cli.peer import audit, doctor, init, join, ring_file
 from firma.cli.ring import ring
 from firma.cli.run import SETTINGS, run
 from firma.cli.split import split
@@ -44,6 +44,7 @@ app.command(epilog=SETTINGS)(interruptible(ring))
 app.command(epilog=SETTINGS)(interruptible(split))
 app.command()(interruptible(init))
 app.command("ring-file", epilog=SETTINGS)(interruptible(ring_file))
+app.command()(interruptible(doctor))
 app.command()(interruptible(join))
 app.command()(interruptible(audit))
 data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)

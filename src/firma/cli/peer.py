@@ -26,7 +26,6 @@ def init(
 ) -> None:
     """Make this site's key, which never leaves it, and its certificate; print what the other sites need."""
     _needs_extra()
-    from firma.cli.console import out
     from firma.peer.identity import check_address, fingerprint, make_identity
     from firma.peer.ringfile import Site, site_toml
 
@@ -34,11 +33,9 @@ def init(
     made = make_identity(identity, name, days)
     card = identity / "site.toml"
     card.write_text(site_toml(Site(name=name, address=address, certificate=made.certificate.decode())))
-    out.print(
-        f"name         {name}\naddress      {address}\nfingerprint  {fingerprint(made.certificate)}", soft_wrap=True
-    )
-    out.print(f"Send {card} to the other sites and read them the fingerprint by telephone.", soft_wrap=True)
-    out.print(f"The key stays in {identity / 'key.pem'}: never send it.", soft_wrap=True)
+    typer.echo(f"name         {name}\naddress      {address}\nfingerprint  {fingerprint(made.certificate)}")
+    typer.echo(f"Send {card} to the other sites and read them the fingerprint by telephone.")
+    typer.echo(f"The key stays in {identity / 'key.pem'}: never send it.")
 
 
 def ring_file(
@@ -81,6 +78,29 @@ def ring_file(
     _show_ring(path, read_ring(path))
 
 
+def doctor(
+    ring: RingPath,
+    identity: IdentityFolder = _DEFAULT,
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT to listen on, if not as in the ring file.")] = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the others to answer.", min=0)] = 10.0,
+) -> None:
+    """Probe the ring before a run; exit code 1 if a line says what to do. Members may run it at the same time."""
+    _needs_extra()
+    from firma.peer.doctor import probe
+    from firma.peer.ringfile import read_ring
+
+    agreed = read_ring(ring)
+    typer.echo(f"ring file  sound, digest {agreed.digest.hex()}")
+    failed = 0
+    for finding in probe(agreed, identity, listen, wait):
+        failed += not finding.passed
+        typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
+    if failed:
+        typer.echo(f"{failed} to put right before firma join")
+        raise typer.Exit(1)
+    typer.echo("all well: firma join can start")
+
+
 def join(
     ring: RingPath,
     data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")],
@@ -112,22 +132,22 @@ def audit(
 ) -> None:
     """Say what left this site; exit code 1 if anything but the extractor and the agreed numbers did."""
     _needs_extra()
-    from firma.cli.console import out, print_json
+    from firma.cli.console import print_json
     from firma.peer.ledger import judge
 
     found = judge(file)
     if json:
         print_json({key: getattr(found, key) for key in found.__dataclass_fields__})
     else:
-        out.print(f"{found.site}: {found.messages} messages, {found.size:,} bytes", soft_wrap=True)
+        typer.echo(f"{found.site}: {found.messages} messages, {found.size:,} bytes")
         for name, size in found.receivers.items():
-            out.print(f"  to {name}: {size:,} bytes", soft_wrap=True)
-        out.print(f"  tensors: {', '.join(found.tensors) or 'none'}", soft_wrap=True)
-        out.print(f"  numbers: {', '.join(found.numbers) or 'none'}", soft_wrap=True)
+            typer.echo(f"  to {name}: {size:,} bytes")
+        typer.echo(f"  tensors: {', '.join(found.tensors) or 'none'}")
+        typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
         for breach in found.breaches:
-            out.print(f"  BREACH {breach}", soft_wrap=True)
+            typer.echo(f"  BREACH {breach}")
         verdict = "FAILED" if found.breaches else "passed: the extractor and agreed numbers left, nothing else"
-        out.print(f"audit {verdict}", soft_wrap=True)
+        typer.echo(f"audit {verdict}")
     if found.breaches:
         raise typer.Exit(1)
 
@@ -137,15 +157,13 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     import signal
     import sys
 
-    from firma.cli.console import out
     from firma.peer.checkpoint import latest
     from firma.peer.desk import PeerLost
     from firma.peer.node import Node
 
     def show(report: "RoundReport") -> None:
         if not quiet:
-            out.print(_line(report), soft_wrap=True, highlight=False)
-            sys.stdout.flush()
+            typer.echo(_line(report))
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -174,7 +192,7 @@ def _line(report: "RoundReport") -> str:
 def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     import json as encoder
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import print_json
     from firma.results import write_whole
 
     document: dict[str, Any] = {
@@ -188,18 +206,17 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         return
     share = outcome.training / outcome.seconds if outcome.seconds else 0.0
     last = outcome.history[-1] if outcome.history else float("nan")
-    out.print(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training", soft_wrap=True)
-    out.print(f"Written: {setup.state}", soft_wrap=True)
+    typer.echo(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training")
+    typer.echo(f"Written: {setup.state}")
 
 
 def _show_ring(path: Path, ring: "Ring") -> None:
-    from firma.cli.console import out
     from firma.peer.identity import fingerprint
 
-    out.print(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}", soft_wrap=True)
+    typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     for member in ring.members:
-        out.print(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}", soft_wrap=True)
-    out.print(f"sound; every member must see this digest: {ring.digest.hex()}", soft_wrap=True)
+        typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    typer.echo(f"sound; every member must see this digest: {ring.digest.hex()}")
 
 
 def _shape(text: str) -> list[int]:

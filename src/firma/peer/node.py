@@ -202,6 +202,7 @@ class Node:
         trained = time.perf_counter() - began
         peer = peer_round(self.me, order, today, self.site.shared, accuracy, len(self.own.y_train))
         self.site.blend(self._drive(peer, links, order, today))
+        mixed = time.perf_counter() - began
         history.append(self.site.test())
         keep = len(self.ring.members) + 1
         kept = checkpoint.write(self.setup.state, self.site, self.ring.digest, order, history, keep)
@@ -214,7 +215,8 @@ class Node:
             "round",
             {
                 "number": number + 1, "accuracy": history[-1], "training_accuracy": accuracy, "bytes": report.sent,
-                "seconds": round(report.seconds, 4), "training": round(trained, 4), "weights": self._row,
+                "seconds": round(report.seconds, 4), "training": round(trained, 4),
+                "mixing": round(mixed - trained, 4), "weights": self._row,
             },
         )  # fmt: skip
         self._on_round(report)

@@ -1,12 +1,7 @@
 """Mutual TLS with pinned certificates, by gRPC: a channel trusts one certificate, a server accepts the members'."""
 
-import os
 from collections.abc import Callable
 from typing import Any
-
-# BoringSSL inside gRPC speaks TLS 1.2 and 1.3. The list names suites of 1.2 only; this one needs an RSA certificate,
-# and ours are all P-256, so that no handshake of 1.2 can succeed and 1.3 is what remains.
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES128-GCM-SHA256"
 
 import grpc
 
