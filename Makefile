@@ -2,12 +2,16 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := dev,tables
+EXTRAS := dev,tables,peer
 
-.PHONY: run setup data browser test check lint clean
+.PHONY: run ring setup data browser test check lint bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
+
+# Five sites of a real ring on this machine: processes, sockets, TLS.
+ring: .venv/.installed-all
+	$(BIN)/python examples/ring/five_sites.py results/ring
 
 setup: .venv/.installed-all
 
@@ -21,6 +25,10 @@ data: .venv/.installed
 # A browser for the test of the report's page, on Debian; without one that test is skipped.
 browser:
 	-command -v chromium || timeout 300 apt-get install --yes --quiet --no-install-recommends chromium
+
+# Speed as ratios, half an hour on a quiet machine: see benchmarks/README.md.
+bench: .venv/.installed-all data
+	$(BIN)/python benchmarks/run.py
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ import typer
 from firma.cli.advise import advise
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
+from firma.cli.peer import audit, doctor, init, join, ring_file
 from firma.cli.report import report
 from firma.cli.reproduce import reproduce
 from firma.cli.ring import ring
@@ -47,6 +48,11 @@ app.command(epilog=SETTINGS)(interruptible(split))
 app.command(epilog=SETTINGS)(interruptible(reproduce))
 app.command()(interruptible(report))
 app.command()(interruptible(advise))
+app.command()(interruptible(init))
+app.command("ring-file", epilog=SETTINGS)(interruptible(ring_file))
+app.command()(interruptible(doctor))
+app.command()(interruptible(join))
+app.command()(interruptible(audit))
 data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)
 data.command()(interruptible(get))
 data.command("list")(interruptible(list_sets))

@@ -1,0 +1,7 @@
+"""A real peer: identity, ring file, wire format, gRPC transport, node and checkpoints. Needs the extra `peer`."""
+
+import os
+
+# gRPC reads this when it is first imported. It speaks TLS 1.2 and 1.3, and the list names suites of 1.2 only. This
+# suite needs an RSA certificate; ours are all P-256, so no handshake of 1.2 can succeed and 1.3 is what remains.
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES128-GCM-SHA256"

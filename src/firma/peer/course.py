@@ -1,0 +1,94 @@
+"""The course of a run: which exchange follows which, and what a member may say in each. Pure: no clock, no sockets."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+
+from firma.mixing import beside
+from firma.peer.wire import Head, Tag
+from firma.schedule import RoundPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one member is to send in one exchange."""
+
+    start: int = 0
+    count: int = 0
+    accuracy: bool = False
+    weight: bool = False
+
+    def fits(self, head: Head) -> bool:
+        """Whether a head announces this and nothing else."""
+        numbers = (head.accuracy is not None, head.weight is not None)
+        return (head.start, head.count, *numbers) == (self.start, self.count, self.accuracy, self.weight)
+
+
+@dataclass(frozen=True)
+class Course:
+    """All exchanges of a run as member `me` sees them; `order` is None until the members have agreed on it."""
+
+    me: int
+    members: int
+    rounds: int
+    extractor: int
+    plan: Callable[[int], RoundPlan]
+    ends: tuple[int, ...]  # ends[t] is the number of exchanges in turns 0 … t
+    order: tuple[int, ...] | None = None
+
+    def known(self, tag: Tag) -> bool:
+        """Whether the run has such an exchange at all."""
+        turn, step = tag
+        return turn <= self.rounds and step < self.ends[turn] - (self.ends[turn - 1] if turn else 0)
+
+    def index(self, tag: Tag) -> int:
+        """How many exchanges come before this one."""
+        return (self.ends[tag[0] - 1] if tag[0] else 0) + tag[1]
+
+    def one_way(self, tag: Tag) -> bool:
+        """Whether messages go to the right only, so that the left neighbour may be far ahead."""
+        return tag[0] == 0 or self.plan(tag[0] - 1).mixing == "all-reduce"
+
+    def lead(self, now: Tag) -> int:
+        """By how many exchanges an honest neighbour can be ahead.
+
+        Two-way, nobody starts the exchange after the next before this site has sent its part of the next. One-way,
+        the chain of who waits for whom comes back to this site after N-1 links.
+        """
+        return max(1, self.members - 1) if self.one_way(now) else 1
+
+    def expected(self, sender: int, tag: Tag) -> Expected | None:
+        """What the sender is to send this member in an exchange, or None: nothing."""
+        if tag[0] == 0:
+            return Expected() if sender == (self.me - 1) % self.members else None
+        if self.order is None:
+            return None
+        plan = self.plan(tag[0] - 1)
+        left, right = beside(self.order)[self.me]
+        if plan.mixing == "ring":
+            told = plan.gate is not None and tag[1] == 0
+            return Expected(0, self.extractor, accuracy=told) if sender in (left, right) else None
+        if sender != left:
+            return None
+        start, count = piece(self.order, self.me, tag[1], self.extractor)
+        return Expected(start, count, weight=True)
+
+
+def course(me: int, members: int, rounds: int, extractor: int, plan: Callable[[int], RoundPlan]) -> Course:
+    """The course of a run whose order is not yet agreed on."""
+    steps = [members - 1, *(_steps(plan(number), members) for number in range(rounds))]
+    return Course(me, members, rounds, extractor, plan, tuple(accumulate(steps)))
+
+
+def piece(order: Sequence[int], me: int, step: int, extractor: int) -> tuple[int, int]:
+    """Start and size of what the left neighbour sends in a step of the all-reduce."""
+    size = len(order)
+    which = (list(order).index(me) - step - 1) % size
+    parts = np.array_split(np.arange(extractor), size)  # as torch.tensor_split cuts
+    return int(parts[which][0]) if len(parts[which]) else 0, len(parts[which])
+
+
+def _steps(plan: RoundPlan, members: int) -> int:
+    return plan.passes if plan.mixing == "ring" else 2 * (members - 1)

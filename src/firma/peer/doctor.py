@@ -1,0 +1,140 @@
+"""Probes before a run: each says that all is well, or what to do."""
+
+import datetime
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import torch
+
+from firma.data.dataset import Dataset
+from firma.errors import BadInput
+from firma.peer.hello import PROBING, Hello, decode_hello
+from firma.peer.identity import Identity, load_identity, read_certificate
+from firma.peer.links import open_line, reason
+from firma.peer.log import Log
+from firma.peer.node import terms_of
+from firma.peer.reception import Reception, serve
+from firma.peer.ringfile import Ring
+from firma.peer.site import LocalSite
+from firma.peer.wire import Terms, WireError
+
+_SKEW = 300.0  # seconds by which clocks may differ before it is worth a word; nothing in a run depends on them
+_SOON = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: whether it passed, about what, and what was found or is to be done."""
+
+    passed: bool
+    about: str
+    says: str
+
+
+def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator[Finding]:
+    """All probes; hellos of other doctors are answered meanwhile, so that members can run it at the same time."""
+    try:
+        identity = load_identity(folder)
+        me = ring.place(identity)
+    except BadInput as error:
+        yield Finding(False, "identity", str(error))
+        return
+    yield Finding(True, "identity", f"this site is {ring.names[me]}, and its key matches the ring file")
+    yield from (_validity(ring, number) for number in range(len(ring.members)))
+    terms = terms_of(ring, _blank(ring, me))
+    process = os.urandom(8)
+
+    def hello() -> Hello:
+        return Hello(
+            terms.federation, terms.ring, terms.signature.digest, process, (0, 0), time.time(), PROBING
+        )  # fmt: skip
+
+    address = listen or ring.members[me].address
+    server: Any = None
+    try:
+        server = serve(Reception(ring, terms, Log(None), hello), identity, address)
+        yield Finding(True, "port", f"{address} is free and this site can listen there")
+    except BadInput as error:
+        yield Finding(False, "port", f"{error}; if firma join is running here, that is why")
+    try:
+        deadline = time.monotonic() + wait
+        for number in range(len(ring.members)):
+            yield _ask(ring, identity, number, terms, hello(), deadline, number == me)
+        if server is not None:
+            time.sleep(max(0.0, min(deadline - time.monotonic(), 2.0)))  # others may still be asking
+    finally:
+        if server is not None:
+            server.stop(0.2).wait()
+
+
+def _validity(ring: Ring, number: int) -> Finding:
+    member = ring.members[number]
+    certificate = read_certificate(member.certificate.encode())
+    now, end = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
+    about = f"certificate of {member.name}"
+    if not certificate.not_valid_before_utc <= now <= end:
+        return Finding(False, about, f"not valid today (until {end:%Y-%m-%d}); check this clock, or firma init anew")
+    soon = ", soon: plan a new one" if end - now < _SOON else ""
+    return Finding(True, about, f"valid until {end:%Y-%m-%d}{soon}")
+
+
+def _ask(
+    ring: Ring, identity: Identity, number: int, terms: Terms, hello: Hello, deadline: float, own: bool
+) -> Finding:
+    """Ask a member until it answers or time is up; this site asks itself to see that its address leads here."""
+    member = ring.members[number]
+    about = "my own address" if own else member.name
+    line = open_line(identity, ring, number)
+    trouble = "no answer"
+    try:
+        while True:
+            try:
+                answer = line.hello(hello.encode(), timeout=3.0)
+                return _compare(about, decode_hello(answer), terms)
+            except WireError as error:
+                return Finding(False, about, str(error))
+            except grpc.RpcError as error:
+                trouble = reason(error)
+            if time.monotonic() > deadline:
+                return Finding(False, about, _advice(member.address, trouble))
+            time.sleep(0.3)
+    finally:
+        line.channel.close()
+
+
+def _compare(about: str, answer: Hello, terms: Terms) -> Finding:
+    if (answer.federation, answer.ring) != (terms.federation, terms.ring):
+        return Finding(False, about, "answers with another ring file; compare the digests of firma ring-file")
+    if answer.signature != terms.signature.digest:
+        return Finding(False, about, "has another model from the same ring file; install the same FIRMA")
+    skew = answer.clock - time.time()
+    if abs(skew) > _SKEW:
+        return Finding(
+            True, about, f"answers, same ring file and model; its clock is {skew:+.0f} s off, which is borne"
+        )
+    return Finding(True, about, "answers with the pinned certificate, the same ring file, model and protocol version")
+
+
+def _advice(address: str, trouble: str) -> str:
+    low = trouble.lower()
+    if "certificate" in low or "handshake" in low or "ssl" in low:
+        return f"{address} answers with another certificate than pinned, or does not know ours ({trouble})"
+    if "refused" in low:
+        return f"nobody listens on {address}; start firma doctor or firma join there ({trouble})"
+    return f"{address} does not answer; check the address, the firewall and that it is running ({trouble})"
+
+
+def _blank(ring: Ring, me: int) -> LocalSite:
+    """The agreed model with no data, for its signature."""
+    shape = (1, *ring.task.shape)
+    nothing, labels = np.zeros(shape, np.float32), np.zeros(1, np.int64)
+    own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels))
+    site = LocalSite(ring, me, own, torch.device("cpu"))
+    site.close()
+    return site

@@ -1,0 +1,102 @@
+"""The audit file: everything that left this site, read off the bytes that were sent, and the judgement of it."""
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firma.errors import BadInput
+from firma.peer.ringfile import Ring
+from firma.peer.wire import Tag, Terms, decode_head
+
+AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
+
+
+class Ledger:
+    """Appends a line for every message before it leaves."""
+
+    def __init__(self, path: Path, ring: Ring, me: int, terms: Terms) -> None:
+        self._ring, self._terms, self._lock = ring, terms, threading.Lock()
+        self._file = path.open("a", encoding="utf-8")
+        tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
+        self._line(
+            {"site": ring.names[me], "federation": ring.federation, "classes": terms.classes, "extractor": tensors}
+        )
+        self.sent = 0
+
+    def record(self, member: int, tag: Tag, head: bytes, size: int, _payload: object) -> None:
+        """Note one message to a member: its head is decoded again, so that the line says what the bytes say."""
+        said = decode_head(self._terms, head)
+        numbers = [name for name, value in (("accuracy", said.accuracy), ("weight", said.weight)) if value is not None]
+        if said.agreement is not None:
+            numbers = ["rounds", *(["proportions"] if said.agreement.proportions else [])]
+        tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in said.cuts]
+        self._line(
+            {
+                "time": round(time.time(), 3), "turn": tag[0], "step": tag[1], "to": self._ring.names[member],
+                "tensors": tensors, "numbers": numbers, "bytes": len(head) + size,
+            }
+        )  # fmt: skip
+        with self._lock:
+            self.sent += len(head) + size
+
+    def _line(self, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._file.write(json.dumps(facts) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """No more lines."""
+        with self._lock:
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What an audit file says: totals, and every breach of what was agreed."""
+
+    site: str
+    messages: int
+    size: int
+    receivers: Mapping[str, int]
+    tensors: tuple[str, ...]
+    numbers: tuple[str, ...]
+    breaches: tuple[str, ...]
+
+
+def judge(path: Path) -> Judgement:
+    """Read an audit file; anything that is neither the extractor nor an agreed number is a breach."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        allowed: dict[str, list[int]] = lines[0]["extractor"]
+        classes: int = lines[0]["classes"]
+        sent = [line for line in lines if "to" in line]
+        receivers: dict[str, int] = {}
+        for line in sent:
+            receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
+        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes)]
+        tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
+        numbers = {number for line in sent for number in line["numbers"]}
+        site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise BadInput(f"audit file {str(path)!r}: cannot be read ({error})") from None
+    return Judgement(
+        site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches)
+    )  # fmt: skip
+
+
+def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int) -> list[str]:
+    found = []
+    elements = 0
+    for tensor in line["tensors"]:
+        elements += tensor["count"]
+        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
+            found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
+    found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
+    most = 4 * elements + 512 * (1 + len(line["tensors"])) + 8 * classes * ("proportions" in line["numbers"])
+    if line["bytes"] > most:
+        found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
+    return found

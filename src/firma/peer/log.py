@@ -1,0 +1,48 @@
+"""A structured log: one JSON object a line, written through at once."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_SHOWN = 20  # lines of one kind of refusal by one member; the counts go on
+
+
+class Log:
+    """Appends events to a file; a flood of refusals is counted, not written out."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = path.open("a", encoding="utf-8") if path is not None else None
+        self._lock = threading.Lock()
+        self.refusals: Counter[str] = Counter()
+
+    def event(self, name: str, facts: Mapping[str, Any]) -> None:
+        """One line."""
+        with self._lock:
+            if self._file is not None and not self._file.closed:
+                line = json.dumps({"time": round(time.time(), 3), "event": name} | dict(facts), allow_nan=False)
+                self._file.write(line + "\n")
+                self._file.flush()
+
+    def refused(self, kind: str, sender: str, why: str) -> None:
+        """Count a refusal and write down the first ones."""
+        with self._lock:
+            self.refusals[kind] += 1
+            self.refusals[f"{kind} from {sender}"] += 1
+            shown = self.refusals[f"{kind} from {sender}"] <= _SHOWN
+        if shown:
+            self.event("refused", {"kind": kind, "sender": sender, "why": why})
+
+    def total(self) -> dict[str, int]:
+        """Refusals by kind."""
+        with self._lock:
+            return {kind: count for kind, count in self.refusals.items() if " from " not in kind}
+
+    def close(self) -> None:
+        """No more lines."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()

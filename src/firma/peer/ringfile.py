@@ -1,0 +1,154 @@
+"""`ring.toml`: all that the members of a ring have agreed on, and the hash by which they know it is the same."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from firma.errors import BadInput
+from firma.hyper import Hyper, Preset, hyper_for, sentence
+from firma.methods import Method, lookup
+from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class Site(BaseModel):
+    """One member, as `firma init` prints it: nothing here is secret."""
+
+    model_config = _STRICT
+
+    name: Annotated[str, AfterValidator(check_name)]
+    address: Annotated[str, AfterValidator(check_address)]
+    certificate: Annotated[str, AfterValidator(lambda pem: canonical(pem.encode()).decode())]
+
+
+class Task(BaseModel):
+    """What is learnt: inputs of `shape`, one of `labels`; bytes are multiplied by `scale`."""
+
+    model_config = _STRICT
+
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    labels: tuple[str, ...] = Field(min_length=2)
+    scale: float = Field(1 / 255, gt=0)
+    model: Literal["mlp"] = "mlp"
+
+
+class Ring(BaseModel):
+    """A federation as its members agreed on it; the order of `members` is the given order of the ring."""
+
+    model_config = _STRICT
+
+    federation: str = Field(min_length=1, max_length=200)
+    method: str = "fibfl++"
+    rounds: int = Field(10, ge=1, le=1_000_000)
+    seed: int = Field(0, ge=0)
+    preset: Preset = "paper"
+    proportions: Literal["plain", "noisy", "none"] = "plain"  # what members tell of their classes to order the ring
+    epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
+    patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
+    gathering: float = Field(600.0, gt=0)  # seconds in which everybody must have appeared
+    set: Mapping[str, Any] = Field(default_factory=dict)
+    task: Task
+    members: tuple[Site, ...] = Field(min_length=2)
+
+    @property
+    def row(self) -> Method:
+        """The method's row."""
+        return lookup(self.method)
+
+    @property
+    def hyper(self) -> Hyper:
+        """The method's numbers."""
+        return hyper_for(self.method, self.preset, self.set)
+
+    @property
+    def digest(self) -> bytes:
+        """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Members' names; a member's place here is its number."""
+        return tuple(member.name for member in self.members)
+
+    def place(self, identity: Identity) -> int:
+        """The number of the member whose certificate this is."""
+        mine = canonical(identity.certificate).decode()
+        for number, member in enumerate(self.members):
+            if member.certificate == mine:
+                return number
+        raise BadInput("identity: this site's certificate is none of the ring file's; send firma init's output again")
+
+
+def read_ring(path: Path) -> Ring:
+    """A ring file, checked."""
+    try:
+        return checked(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"ring file {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"ring file {str(path)!r}: not valid TOML ({error})") from None
+
+
+def read_site(path: Path) -> Site:
+    """What `firma init` wrote for the others."""
+    try:
+        return Site.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInput(f"member {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"member {str(path)!r}: not valid TOML ({error})") from None
+    except ValidationError as error:
+        raise BadInput(f"member {str(path)!r}: {sentence(error)}") from None
+
+
+def checked(values: Mapping[str, Any]) -> Ring:
+    """A ring from plain data; every mistake is one sentence."""
+    try:
+        ring = Ring.model_validate(dict(values))
+    except ValidationError as error:
+        raise BadInput(f"ring file: {sentence(error)}") from None
+    _check_members(ring)
+    row, hyper = ring.row, ring.hyper
+    if row.topology != "ring" or row.shares != "extractor":
+        raise BadInput(f"ring file: method = {ring.method!r}: peers run ring methods whose heads stay, such as fibfl++")
+    if row.warmup == "yes" and hyper.warmup_shares != "extractor":
+        raise BadInput(f"ring file: warmup_shares = {hyper.warmup_shares!r}: it sends heads to a server; use extractor")
+    return ring
+
+
+def _check_members(ring: Ring) -> None:
+    for what in ("name", "address", "certificate"):
+        values = [getattr(member, what) for member in ring.members]
+        twice = next((member for member in ring.members if values.count(getattr(member, what)) > 1), None)
+        if twice is not None:
+            raise BadInput(f"ring file: two members have the {what} of {twice.name}; every member needs its own")
+    for member in ring.members:
+        if certified_name(read_certificate(member.certificate.encode())) != member.name:
+            raise BadInput(f"ring file: the certificate of {member.name} is for another name; ask for the right one")
+    if len(set(ring.task.labels)) < len(ring.task.labels):
+        raise BadInput("ring file: labels: one is there twice")
+
+
+def site_toml(site: Site) -> str:
+    """A member as TOML, to be sent to the others."""
+    return f"name = {_text(site.name)}\naddress = {_text(site.address)}\ncertificate = '''\n{site.certificate}'''\n"
+
+
+def ring_toml(ring: Ring) -> str:
+    """The ring as TOML; `read_ring` of it is the same ring."""
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
+    lines = [f"{key} = {_text(value)}" for key, value in values.items()]
+    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
+        lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
+
+
+def _text(value: object) -> str:
+    """A TOML value: JSON spells strings, numbers, truths and lists of them the same."""
+    return json.dumps(value, ensure_ascii=False)

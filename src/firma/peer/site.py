@@ -1,0 +1,119 @@
+"""A site's own part: its data, its model and its local training, by the same code and seeds as the simulation."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firma.data.dataset import Dataset, load_dataset
+from firma.engines.local import train_round
+from firma.engines.workers import Workers
+from firma.errors import BadInput
+from firma.models.split import build_model
+from firma.peer.ringfile import Ring, Task
+from firma.schedule import RoundPlan
+from firma.training import Client, Job, Moments, Trainer, choose
+
+
+def load_own(path: str, task: Task) -> Dataset:
+    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
+    own = load_dataset(Path(path))
+    if own.shape != tuple(task.shape):
+        raise BadInput(f"data = {path!r}: its inputs have shape {own.shape}, the ring file says {tuple(task.shape)}")
+    unknown = [name for name in own.labels if name not in task.labels]
+    if unknown:
+        raise BadInput(f"data = {path!r}: the label {unknown[0]} is not in the ring file's labels")
+    numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
+    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
+    return Dataset(
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
+    )
+
+
+def proportions(own: Dataset) -> tuple[float, ...]:
+    """(C,) shares of the classes in the training data."""
+    counts = np.bincount(own.y_train, minlength=own.classes)
+    return tuple(float(share) for share in counts / counts.sum())
+
+
+def noisy_proportions(own: Dataset, epsilon: float) -> tuple[float, ...]:
+    """(C,) shares with Laplace noise on the counts: ε-differentially private for one sample more or less.
+
+    The noise comes from the system, not from the federation's seed, which everybody knows.
+    """
+    counts = np.bincount(own.y_train, minlength=own.classes)
+    noise: NDArray[np.float64] = np.random.default_rng().laplace(0.0, 1 / epsilon, own.classes)
+    kept = np.maximum(counts + noise, 0.0)
+    total = kept.sum()
+    shares = kept / total if total > 0 else np.full(own.classes, 1 / own.classes)
+    return tuple(float(share) for share in shares)
+
+
+class LocalSite:
+    """One client and its trainer. `shared` is the extractor in torch's layout, which is also the wire's."""
+
+    def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
+        self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
+        sizes = (self.hyper.hidden, self.hyper.embedding)
+        number = me if self.hyper.initial == "per-client" else 0
+        model = build_model(ring.task.model, ring.task.shape, len(ring.task.labels), sizes, ring.seed, number)
+        self.layout = model.layout()
+        self.path = choose(model, device, self.hyper.batch)
+        self._workers = Workers(self.path, 1, 1)
+        moments = None
+        if self.row.persistent == "yes":
+            zeros = torch.zeros(self.layout.size, device=device)
+            moments = Moments(zeros, zeros.clone())
+
+        def tensor(stored: NDArray[np.generic]) -> Tensor:
+            kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
+            return torch.from_numpy(np.ascontiguousarray(kept)).to(device)
+
+        self.client = Client(
+            me, tensor(own.x_train), torch.from_numpy(own.y_train).to(device), tensor(own.x_test),
+            torch.from_numpy(own.y_test).to(device), own.scale, self.path.inward(model.flat()).to(device),
+            [each.detach().clone().to(device) for each in model.buffers()], moments,
+        )  # fmt: skip
+
+    @property
+    def parameters(self) -> Tensor:
+        """(P,) parameters as torch lays them out, head included: they stay here."""
+        return self.path.outward(self.client.parameters)
+
+    @parameters.setter
+    def parameters(self, values: Tensor) -> None:
+        self.client.parameters.copy_(self.path.inward(values))
+
+    @property
+    def shared(self) -> Tensor:
+        """(E,) extractor alone, a copy: no memory is shared with the head."""
+        return self.parameters[self.layout.span("extractor")].clone()
+
+    def blend(self, extractor: Tensor) -> None:
+        """Take over a mixed extractor; the head stays as it is."""
+        whole = self.parameters
+        whole[self.layout.span("extractor")] = extractor.to(whole)
+        self.parameters = whole
+
+    def train(self, plan: RoundPlan) -> float:
+        """One round's local training; the training accuracy where a gate asks for it, else 1."""
+        job = Job(self.row, self.hyper, plan.phases)
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return train_round(trainer, client, job, plan, self.ring.seed, self.path)
+
+        return self._workers.each([self.client], work)[0]
+
+    def test(self) -> float:
+        """Accuracy on this site's test data."""
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return trainer.correct(client, test=True) / len(client.test_labels)
+
+        return self._workers.each([self.client], work)[0]
+
+    def close(self) -> None:
+        """Let the worker go."""
+        self._workers.close()

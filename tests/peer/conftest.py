@@ -1,0 +1,72 @@
+"""Small rings on loopback: real keys, real sockets, real TLS."""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from firma.data.dataset import load_dataset
+from firma.data.partition import client_inputs, deal
+from firma.hyper import split_for
+from firma.peer.identity import make_identity
+from firma.peer.ringfile import Ring, checked, ring_toml
+
+NAMES = ("ant", "bee", "cat", "dog", "eel")
+
+
+@dataclass(frozen=True)
+class Fixture:
+    folder: Path
+    ring: Ring
+    path: Path
+
+    def identity(self, number):
+        return self.folder / NAMES[number] / "identity"
+
+    def data(self, number):
+        return str(self.folder / NAMES[number] / "data.npz")
+
+    def state(self, number):
+        return self.folder / NAMES[number] / "state"
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+def make_ring(tmp_path):
+    """`make(method, members, rounds, scenario, **changes of the ring file)`: keys, data and ring.toml."""
+
+    def make(method="fibfl++", members=5, rounds=3, scenario="dir-0.5", **changes) -> Fixture:
+        digits = load_dataset("digits")
+        parts = deal(digits, scenario, members, split_for("paper", {}), 0)
+        sites = []
+        for number, port in enumerate(free_ports(members)):
+            folder = tmp_path / NAMES[number]
+            identity = make_identity(folder / "identity", NAMES[number])
+            x, x_test = client_inputs(digits, parts, number)
+            y, y_test = digits.y_train[parts.train[number]], digits.y_test[parts.test[number]]
+            np.savez(folder / "data.npz", x=x, y=y, x_test=x_test, y_test=y_test)
+            sites.append({
+                "name": NAMES[number], "address": f"127.0.0.1:{port}", "certificate": identity.certificate.decode(),
+            })  # fmt: skip
+        values = {
+            "federation": "test", "method": method, "rounds": rounds, "patience": 10.0, "gathering": 60.0,
+            "task": {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}, "members": sites,
+            "set": {"extractor_epochs": 2, "hidden": 32, "embedding": 16},
+        }  # fmt: skip
+        ring = checked(values | changes)
+        path = tmp_path / "ring.toml"
+        path.write_text(ring_toml(ring))
+        return Fixture(tmp_path, ring, path)
+
+    return make

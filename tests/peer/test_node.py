@@ -1,0 +1,132 @@
+"""Peers on real sockets give what the simulation gives."""
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import firma
+from firma.errors import BadInput
+from firma.peer.checkpoint import latest
+from firma.peer.desk import PeerLost
+from firma.peer.identity import load_identity
+from firma.peer.ledger import judge
+from firma.peer.node import Node, Setup
+
+
+def run_threads(made, resume=False, rounds_before_stop=None):
+    """Every member in a thread of its own; returns outcomes or what each raised."""
+    results, nodes = {}, []
+    for number in range(len(made.ring.members)):  # here, for torch's generator, which draws weights, is the process's
+
+        def on_round(report, number=number):
+            if rounds_before_stop is not None and report.number == rounds_before_stop(number):
+                raise KeyboardInterrupt
+
+        setup = Setup(
+            made.ring, load_identity(made.identity(number)), made.data(number), made.state(number), resume=resume
+        )
+        nodes.append(Node(setup, on_round))
+
+    def work(number):
+        try:
+            results[number] = nodes[number].run()
+        except BaseException as error:
+            results[number] = error
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(made.ring.members))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    return results
+
+
+def simulated(made, scenario):
+    ring = made.ring
+    return firma.run(
+        "digits", scenario, ring.method, clients=len(ring.members), rounds=ring.rounds, seed=ring.seed,
+        settings=dict(ring.set),
+    )  # fmt: skip
+
+
+def assert_same(made, outcomes, result):
+    assert not [error for error in outcomes.values() if isinstance(error, BaseException)], outcomes
+    for number, outcome in outcomes.items():
+        np.testing.assert_allclose(outcome.history, result.history[:, number], atol=1e-12)
+        torch.testing.assert_close(outcome.parameters, result.parameters[number], rtol=1e-4, atol=1e-5)
+        assert outcome.order == tuple(made.ring.names[n] for n in result.order)
+
+
+@pytest.mark.parametrize(
+    ("method", "members", "rounds", "scenario"),
+    [
+        ("fibfl", 3, 2, "dir-0.5"),
+        ("fibfl+", 2, 2, "skew-1"),
+        ("fibfl++", 5, 7, "dir-0.1"),
+        ("fibfl++:order=given,passes=one", 4, 6, "iid"),
+    ],
+)
+def test_peers_in_threads_equal_the_simulation(make_ring, method, members, rounds, scenario):
+    made = make_ring(method, members, rounds, scenario)
+    outcomes = run_threads(made)
+    assert_same(made, outcomes, simulated(made, scenario))
+    for number in range(members):
+        verdict = judge(made.state(number) / "audit.jsonl")
+        assert not verdict.breaches
+        assert all(name.startswith("extractor.") for name in verdict.tensors)
+        assert outcomes[number].refused == {}
+
+
+def test_stopped_and_resumed_members_end_where_an_uninterrupted_run_ends(make_ring):
+    made = make_ring("fibfl++", 3, 6, "dir-0.5", patience=3.0)
+    stopped = run_threads(made, rounds_before_stop=lambda number: 2 + (number == 1))
+    assert all(isinstance(error, KeyboardInterrupt | PeerLost) for error in stopped.values())
+    assert any(isinstance(error, KeyboardInterrupt) for error in stopped.values())
+    outcomes = run_threads(made, resume=True)
+    assert_same(made, outcomes, simulated(made, "dir-0.5"))
+    assert_exact(outcomes, run_threads(make_again(made)))
+
+
+def make_again(made):
+    for number in range(len(made.ring.members)):
+        shutil.rmtree(made.state(number))
+    return made
+
+
+def assert_exact(outcomes, again):
+    for number, outcome in outcomes.items():
+        assert torch.equal(outcome.parameters, again[number].parameters)
+        assert outcome.history == again[number].history
+
+
+def test_a_lost_member_ends_the_run_with_a_clear_word_and_a_checkpoint(make_ring):
+    made = make_ring("fibfl", 3, 50, "iid", patience=1.5)
+    results = run_threads(made, rounds_before_stop=lambda number: 2 if number == 1 else None)
+    assert isinstance(results[1], KeyboardInterrupt)
+    for number in (0, 2):
+        assert isinstance(results[number], PeerLost)
+        assert "bee has stopped" in str(results[number]) or "has stopped, for bee was lost" in str(results[number])
+        assert latest(made.state(number)) >= 1
+
+
+def test_a_state_is_not_overwritten_and_belongs_to_its_ring(make_ring):
+    made = make_ring("fibfl", 2, 1, "iid")
+    run_threads(made)
+    own = load_identity(made.identity(0))
+    with pytest.raises(BadInput, match="--resume"):
+        Node(Setup(made.ring, own, made.data(0), made.state(0)), print)
+    other = made.ring.model_copy(update={"seed": 9})
+    with pytest.raises(BadInput, match="another ring file"):
+        Node(Setup(other, own, made.data(0), made.state(0), resume=True), print)
+
+
+@pytest.mark.parametrize(("change", "says"), [({"shape": (4, 4)}, "shape"), ({"labels": ("0", "1")}, "label")])
+def test_wrong_data_are_refused_before_anything_is_sent(make_ring, change, says):
+    made = make_ring("fibfl", 2, 1, "iid")
+    ring = made.ring.model_copy(update={"task": made.ring.task.model_copy(update=change)})
+    with pytest.raises(BadInput, match=says):
+        Node(Setup(ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)

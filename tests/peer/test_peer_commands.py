@@ -1,0 +1,71 @@
+"""init, ring-file and audit as a person uses them; and the audit can fail."""
+
+import json
+import sys
+
+import pytest
+
+from firma.cli import main
+
+
+@pytest.fixture
+def firma(monkeypatch, capsys):
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_from_keys_to_a_ring_file(firma, tmp_path):
+    for number, name in enumerate(("ant", "bee")):
+        code, out, _ = firma("init", name, f"127.0.0.1:{7001 + number}", "--identity", tmp_path / name)
+        assert code == 0
+        assert "fingerprint" in out
+    members = [word for name in ("ant", "bee") for word in ("--member", tmp_path / name / "site.toml")]
+    task = ["--federation", "trial", "--shape", "8x8", "--labels", "10", "--set", "rate=0.001"]
+    code, out, _ = firma("ring-file", tmp_path / "ring.toml", *members, *task)
+    assert code == 0
+    assert "sound" in out
+    assert firma("ring-file", tmp_path / "ring.toml")[1] == out
+    code, _, err = firma("ring-file", tmp_path / "other.toml", *members, "--shape", "8by8", "--labels", "10")
+    assert (code, err.count("\n")) == (2, 1)
+    code, _, err = firma("join", tmp_path / "ring.toml", "--data", "x.npz", "--identity", tmp_path / "nobody")
+    assert (code, "firma init" in err) == (2, True)
+
+
+HEADER = {"site": "ant", "federation": "t", "classes": 10, "extractor": {"extractor.0.weight": [2, 3]}}
+GOOD = {
+    "turn": 1, "step": 0, "to": "bee", "numbers": ["accuracy"], "bytes": 300,
+    "tensors": [{"name": "extractor.0.weight", "shape": [2, 3], "start": 0, "count": 6}],
+}  # fmt: skip
+HEAD = {"name": "head.weight", "shape": [2, 3], "start": 0, "count": 6}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({}, 0),
+        ({"tensors": [HEAD]}, 1),
+        ({"numbers": ["loss"]}, 1),
+        ({"bytes": 100_000}, 1),
+        ({"tensors": [GOOD["tensors"][0] | {"shape": [3, 2]}]}, 1),
+    ],
+)
+def test_audit_fails_on_anything_but_the_extractor_and_agreed_numbers(firma, tmp_path, change, code):
+    path = tmp_path / "audit.jsonl"
+    path.write_text(json.dumps(HEADER) + "\n" + json.dumps(GOOD | change) + "\n")
+    found, out, _ = firma("audit", path)
+    assert found == code
+    assert ("BREACH" in out) == bool(code)
+
+
+def test_an_audit_file_that_is_none(firma, tmp_path):
+    (tmp_path / "a").write_text("junk")
+    assert firma("audit", tmp_path / "a")[0] == 2

@@ -1,0 +1,110 @@
+"""Five processes with sockets and TLS, driven by the command line alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from .conftest import NAMES
+from .test_node import simulated
+
+FIRMA = [sys.executable, "-m", "firma"]
+
+
+def join(made, number, *words):
+    command = [
+        *FIRMA, "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
+        "--state", str(made.state(number)), *words,
+    ]  # fmt: skip
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(running, timeout=120):
+    texts = [process.communicate(timeout=timeout) for process in running]
+    return [process.returncode for process in running], texts
+
+
+def assert_equal_to_simulation(made, scenario):
+    result = simulated(made, scenario)
+    for number in range(len(made.ring.members)):
+        document = json.loads((made.state(number) / "result.json").read_text())
+        np.testing.assert_allclose(document["history"], result.history[:, number], atol=1e-12)
+        last = made.state(number) / f"round-{made.ring.rounds:06d}" / "state.safetensors"
+        torch.testing.assert_close(load_file(last)["parameters"], result.parameters[number], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++"])
+def test_five_processes_equal_the_simulation(make_ring, method):
+    made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, set={"extractor_epochs": 3})
+    codes, texts = finish([join(made, number) for number in range(5)])
+    assert codes == [0] * 5, texts
+    assert_equal_to_simulation(made, "dir-0.5")
+    out = texts[0][0]
+    assert "round 6/6" in out
+    assert "spent training" in out
+    verdict = subprocess.run(
+        [*FIRMA, "audit", str(made.state(0) / "audit.jsonl")], capture_output=True, text=True, check=False
+    )
+    assert verdict.returncode == 0
+    assert "audit passed" in verdict.stdout
+
+
+def wait_for(path, seconds=60):
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.02)
+
+
+def test_kill_9_is_noticed_and_all_resume_to_the_same_end(make_ring):
+    made = make_ring("fibfl++", 3, 40, "iid", patience=3.0)
+    running = [join(made, number) for number in range(3)]
+    wait_for(made.state(1) / "round-000004")
+    running[1].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    codes, texts = finish(running)
+    assert (codes[0], codes[2]) == (3, 3), texts
+    assert time.monotonic() - began < 15
+    assert NAMES[1] in texts[0][1]
+    assert "--resume" in texts[0][1]
+    codes, texts = finish([join(made, number, "--resume") for number in range(3)])
+    assert codes == [0] * 3, texts
+    assert_equal_to_simulation(made, "iid")
+
+
+def test_a_member_that_hangs_is_noticed(make_ring):
+    made = make_ring("fibfl", 2, 200, "iid", patience=2.0)
+    running = [join(made, number) for number in range(2)]
+    wait_for(made.state(0) / "round-000002")
+    os.kill(running[1].pid, signal.SIGSTOP)
+    try:
+        assert running[0].wait(20) == 3
+        assert "silent" in running[0].communicate()[1]
+    finally:
+        running[1].kill()
+        running[1].communicate()
+
+
+def test_doctor_says_what_is_wrong_and_when_all_is_well(make_ring):
+    made = make_ring("fibfl", 2, 1, "iid")
+
+    def doctor(number, *words):
+        command = [*FIRMA, "doctor", str(made.path), "--identity", str(made.identity(number)), *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    alone = doctor(0, "--wait", "1")
+    out = alone.communicate(timeout=60)[0]
+    assert alone.returncode == 1
+    assert "FAIL  bee" in out
+    assert "pass  my own address" in out
+    both = [doctor(number, "--wait", "30") for number in range(2)]
+    texts = [each.communicate(timeout=60)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], texts
+    assert "all well" in texts[0]

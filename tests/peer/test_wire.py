@@ -1,0 +1,192 @@
+"""The wire format: what goes in comes out, what is changed on the way is found, and a head does not fit."""
+
+import hashlib
+import struct
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firma.models import SplitModel, mlp
+from firma.peer.signature import signature
+from firma.peer.wire import (
+    Agreement,
+    Assembly,
+    Terms,
+    WireError,
+    chunks,
+    decode_head,
+    encode,
+    federation_tag,
+)
+from firma.protocol import ExtractorState, Message, ModelState
+
+LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
+TERMS = Terms(federation_tag("test"), b"r" * 32, signature(LAYOUT), 3)
+SIZE = TERMS.signature.size
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def sent(payload, tag=(2, 1), terms=TERMS):
+    head, values = encode(terms, tag, payload)
+    return [head, *chunks(values)]
+
+
+def received(parts, terms=TERMS):
+    head = decode_head(terms, parts[0])
+    if head.agreement is not None:
+        if parts[1:]:
+            raise WireError("bytes behind an agreement")
+        return head.tag, head.agreement
+    assembly = Assembly(head)
+    for part in parts[1:]:
+        assembly.feed(part)
+    return head.tag, assembly.finish()
+
+
+def same(one, two):
+    if isinstance(one, Agreement) or isinstance(two, Agreement):
+        return one == two
+    return (
+        torch.equal(one.state.values, two.state.values)
+        and (one.state.start, one.accuracy, one.weight) == (two.state.start, two.accuracy, two.weight)
+    )  # fmt: skip
+
+
+@st.composite
+def payloads(draw):
+    if draw(st.booleans()):
+        return Agreement(draw(st.integers(0, 2**32 - 1)), draw(st.sampled_from([(), (0.5, 0.25, 0.25)])))
+    start = draw(st.integers(0, SIZE - 1))
+    count = draw(st.integers(1, SIZE - start))
+    values = draw(st.lists(FLOATS, min_size=count, max_size=count))
+    accuracy = draw(st.none() | st.floats(0, 1))
+    weight = draw(st.none() | st.floats(1e-3, 1e12))
+    return Message(ExtractorState(torch.tensor(values, dtype=torch.float32), start), accuracy, weight)
+
+
+def tag_of(payload, step):
+    return (0 if isinstance(payload, Agreement) else 7, step)
+
+
+@settings(deadline=None, max_examples=60)
+@given(payloads(), st.integers(0, 2**32 - 1))
+def test_round_trip(payload, step):
+    tag, back = received(sent(payload, tag_of(payload, step)))
+    assert tag == tag_of(payload, step)
+    assert same(back, payload)
+
+
+@settings(deadline=None, max_examples=200)
+@given(payloads(), st.data())
+def test_a_change_anywhere_is_found(payload, data):
+    parts = sent(payload, tag_of(payload, 0))
+    which = data.draw(st.integers(0, len(parts) - 1))
+    raw = bytearray(parts[which])
+    place = data.draw(st.integers(0, len(raw) - 1))
+    match data.draw(st.sampled_from(["flip", "cut", "add", "insert"])):
+        case "flip":
+            raw[place] ^= data.draw(st.integers(1, 255))
+        case "cut":
+            del raw[place:]
+        case "add":
+            raw += data.draw(st.binary(min_size=1, max_size=40))
+        case "insert":
+            raw.insert(place, data.draw(st.integers(0, 255)))
+    parts[which] = bytes(raw)
+    try:
+        _, back = received(parts)
+    except WireError:
+        return
+    assert same(back, payload)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=400))
+def test_noise_is_refused_even_with_a_right_seal(noise):
+    for raw in (noise, noise + hashlib.sha256(noise).digest()):
+        with pytest.raises(WireError):
+            decode_head(TERMS, raw)
+
+
+def resealed(raw, place, new):
+    body = raw[:place] + new + raw[place + len(new) : -32]
+    return body + hashlib.sha256(body).digest()
+
+
+@settings(deadline=None, max_examples=200)
+@given(payloads(), st.data())
+def test_a_liar_who_seals_again_says_only_what_the_terms_allow(payload, data):
+    """With the seal made right again a changed head is refused or is another message within the terms."""
+    parts = sent(payload, tag_of(payload, 0))
+    place = data.draw(st.integers(0, len(parts[0]) - 33))
+    raw = resealed(parts[0], place, data.draw(st.binary(min_size=1, max_size=8))[: len(parts[0]) - 32 - place])
+    try:
+        head = decode_head(TERMS, raw)
+    except WireError:
+        return
+    assert head.start + head.count <= SIZE
+    assert sum(cut.count for cut, _ in head.cuts) == head.count
+    assert head.accuracy is None or 0 <= head.accuracy <= 1
+    assert head.weight is None or 0 < head.weight < float("inf")
+
+
+def test_a_model_state_is_refused_by_type():
+    with pytest.raises(WireError, match="only extractors travel"):
+        sent(Message(ModelState(torch.zeros(SIZE))))
+
+
+def test_a_head_does_not_fit_under_an_extractors_name():
+    for start, count in ((0, LAYOUT.size), (1, SIZE), (SIZE, 1), (-1, 2)):
+        with pytest.raises(WireError, match="not all of the extractor"):
+            sent(Message(ExtractorState(torch.zeros(count), start)))
+    assert not any(name.startswith("head") for name, _, _ in TERMS.signature.tensors)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_not_a_number_is_neither_sent_nor_taken(bad):
+    values = torch.zeros(SIZE)
+    parts = sent(Message(ExtractorState(values)))
+    values[3] = bad
+    with pytest.raises(WireError, match="NaN"):
+        sent(Message(ExtractorState(values)))
+    raw = bytearray(parts[1])
+    raw[12:16] = struct.pack("<f", bad)
+    first = TERMS.signature.cuts(0, SIZE)[0]
+    digest = hashlib.sha256(bytes(raw[: 4 * first.count])).digest()
+    place = parts[0].index(hashlib.sha256(parts[1][: 4 * first.count]).digest())
+    with pytest.raises(WireError, match="NaN"):
+        received([resealed(parts[0], place, digest), bytes(raw)])
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        (Terms(federation_tag("other"), TERMS.ring, TERMS.signature, 3), "another federation"),
+        (Terms(TERMS.federation, b"q" * 32, TERMS.signature, 3), "ring file differs"),
+        (
+            Terms(TERMS.federation, TERMS.ring, signature(SplitModel(*mlp((4,), 2, 4, 3)).layout()), 3),
+            "the manifest names",
+        ),
+    ],
+)
+def test_messages_of_others_are_refused(terms, says):
+    with pytest.raises(WireError, match=says):
+        received(sent(Message(ExtractorState(torch.zeros(SIZE)))), terms)
+
+
+def test_another_version_is_named():
+    raw = bytearray(sent(Agreement(0), (0, 0))[0])
+    raw[4:6] = struct.pack("<H", 9)
+    with pytest.raises(WireError, match="version 9"):
+        decode_head(TERMS, bytes(raw))
+
+
+def test_a_large_message_travels_in_chunks_of_a_mebibyte():
+    layout = SplitModel(*mlp((3000,), 2, 128, 3)).layout()
+    terms = Terms(TERMS.federation, TERMS.ring, signature(layout), 3)
+    message = Message(ExtractorState(torch.randn(terms.signature.size)))
+    parts = sent(message, terms=terms)
+    assert [len(part) for part in parts[1:-1]] == [1 << 20]
+    assert same(received(parts, terms)[1], message)
