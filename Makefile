@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables
 
-.PHONY: run setup data browser test check lint clean
+.PHONY: run setup data browser test check lint clean bench
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -21,6 +21,11 @@ data: .venv/.installed
 # A browser for the test of the report's page, on Debian; without one that test is skipped.
 browser:
 	-command -v chromium || timeout 300 apt-get install --yes --quiet --no-install-recommends chromium
+
+# Needs the public data sets (make data) and a quiet machine; about 20 minutes. Writes benchmarks/results.json.
+bench: .venv/.installed
+	$(BIN)/python benchmarks/run.py --check
+	$(BIN)/python benchmarks/run.py
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .
