@@ -45,11 +45,11 @@ def run_threads(made, resume=False, rounds_before_stop=None):
     return results
 
 
-def simulated(made, scenario):
+def simulated(made, scenario, audit=False):
     ring = made.ring
     return firma.run(
         "digits", scenario, ring.method, clients=len(ring.members), rounds=ring.rounds, seed=ring.seed,
-        settings=dict(ring.set),
+        settings=dict(ring.set), audit=audit,
     )  # fmt: skip
 
 
