@@ -13,7 +13,8 @@ import torch
 
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
-from firma.peer.wire import Agreement, Assembly, Terms, WireError, chunks, decode_head, encode, federation_tag
+from firma.peer.terms import Agreement, Terms, WireError, federation_tag
+from firma.peer.wire import Assembly, chunks, decode_head, encode
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)

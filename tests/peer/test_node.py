@@ -13,7 +13,8 @@ from firma.peer.checkpoint import latest
 from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
 from firma.peer.ledger import judge
-from firma.peer.node import Node, Setup
+from firma.peer.node import Node
+from firma.peer.report import Setup
 
 
 def run_threads(made, resume=False, rounds_before_stop=None):

@@ -20,11 +20,13 @@ from firma.peer.identity import load_identity, make_identity
 from firma.peer.inbox import Inbox
 from firma.peer.links import open_line
 from firma.peer.log import Log
-from firma.peer.node import Node, Setup
+from firma.peer.node import Node
 from firma.peer.reception import DONE, REFUSED, STALE, Reception, serve
+from firma.peer.report import Setup
 from firma.peer.signature import signature
+from firma.peer.terms import Agreement, Terms, federation_tag
 from firma.peer.tls import LARGEST
-from firma.peer.wire import Agreement, Terms, chunks, encode, federation_tag
+from firma.peer.wire import chunks, encode
 from firma.protocol import ExtractorState, Message
 from firma.schedule import plan
 
