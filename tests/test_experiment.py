@@ -125,6 +125,13 @@ def test_another_hash_seed_gives_the_same_figures():
     assert json.loads(outputs[0])[1]
 
 
+def test_torchs_threads_and_arithmetic_are_left_alone():
+    before, tiny = torch.get_num_threads(), torch.tensor([1e-40])
+    firma.run("digits", "iid", "fibfl", clients=2, rounds=1, settings=QUICK)
+    assert torch.get_num_threads() == before
+    assert (tiny * 0.5).item() > 0, "denormal numbers count in the user's thread"
+
+
 def test_global_random_state_is_left_alone():
     torch.manual_seed(11)
     np.random.seed(11)  # noqa: NPY002
@@ -162,3 +169,30 @@ def test_bad_input_is_one_clear_sentence(arguments, words):
         firma.run(**({"dataset": "digits", "scenario": "iid", "method": "local", "rounds": 1} | arguments))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_validation_leaves_the_tests_alone():
+    """Tests that are nonsense change nothing where validation data are scored, and everything where tests are."""
+    from dataclasses import replace
+
+    digits = firma.load_dataset("digits")
+    nonsense = replace(digits, y_test=(digits.y_test + 1) % 10)
+    settings = {"scored_on": "validation"}
+    scores = [
+        firma.run(data, "iid", "local", clients=2, rounds=2, settings=chosen).metrics["mean_accuracy"]
+        for chosen in (settings, {})
+        for data in (digits, nonsense)
+    ]
+    assert scores[0] == scores[1] > 0.5
+    assert scores[2] > 0.5 > scores[3]
+
+
+def test_validation_data_are_training_data_that_nobody_trains_on():
+    from firma.data.arrays import validation
+
+    digits = firma.load_dataset("digits")
+    view = validation(digits)
+    assert len(view.y_train) + len(view.y_test) == len(digits.y_train)
+    both = np.concatenate([view.x_train, view.x_test]).reshape(len(digits.y_train), -1)
+    assert sorted(map(bytes, both)) == sorted(map(bytes, digits.x_train.reshape(len(digits.y_train), -1)))
+    assert abs(np.bincount(view.y_test) / np.bincount(digits.y_train) - 0.2).max() < 0.02

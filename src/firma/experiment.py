@@ -12,6 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
+from firma.data.arrays import validation
 from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenario import parse
@@ -123,6 +124,8 @@ def _run(
     scenario = checked.scenario or default_scenario(dataset)
     hyper = hyper_for(method.name, checked.preset, checked.set)
     split = split_for(checked.preset, checked.set)
+    if split.scored_on == "validation":
+        dataset = validation(dataset)
     partition = deal(dataset, scenario, checked.clients or dataset.clients, split, seed)
     federation = replace(
         assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),

@@ -66,6 +66,9 @@ class Split(BaseModel):
     tests: Literal["matched", "independent"] = Field(
         "matched", description="a client is tested on its own class proportions, or on an unrelated draw"
     )
+    scored_on: Literal["test", "validation"] = Field(
+        "test", description="validation: a fifth of the training data takes the tests' place, as choices need it"
+    )
     quota: Literal["fair", "sequential"] = Field(
         "fair", description="label skew: equal sizes for all, or first come, first served"
     )

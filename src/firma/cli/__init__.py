@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import typer
 
+from firma.cli.advise import advise
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
 from firma.cli.peer import audit, doctor, init, join, ring_file
+from firma.cli.report import report
+from firma.cli.reproduce import reproduce
 from firma.cli.ring import ring
 from firma.cli.run import SETTINGS, run
 from firma.cli.split import split
@@ -42,6 +45,9 @@ app.command(epilog=SETTINGS)(interruptible(run))
 app.command()(interruptible(methods))
 app.command(epilog=SETTINGS)(interruptible(ring))
 app.command(epilog=SETTINGS)(interruptible(split))
+app.command(epilog=SETTINGS)(interruptible(reproduce))
+app.command()(interruptible(report))
+app.command()(interruptible(advise))
 app.command()(interruptible(init))
 app.command("ring-file", epilog=SETTINGS)(interruptible(ring_file))
 app.command()(interruptible(doctor))

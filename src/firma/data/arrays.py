@@ -88,6 +88,18 @@ def from_torch(train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = No
     return from_arrays(*_stacked(train), x_test, y_test, name=type(train).__name__)
 
 
+def validation(dataset: Dataset) -> Dataset:
+    """The data set without its tests: a fifth of the training data is in their place, so that choices can be made."""
+    owners = dataset.client_train
+    train, held = held_out(dataset.y_train if owners is None else owners)
+    x, y = dataset.x_train, dataset.y_train
+    client, client_held = (None, None) if owners is None else (owners[train], owners[held])
+    return replace(
+        dataset, x_train=x[train], y_train=y[train], x_test=x[held], y_test=y[held], client_train=client,
+        client_test=client_held,
+    )  # fmt: skip
+
+
 def held_out(groups: Integers) -> tuple[Integers, Integers]:
     """Rows to train and rows to test: of each group of rows, (n,) numbers from 0, a fifth, and one of two at least."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))

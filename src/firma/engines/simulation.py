@@ -1,7 +1,6 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from firma.engines.blend import blend
 from firma.engines.federation import Federation, RoundOutcome
+from firma.engines.local import train_round
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
 from firma.engines.workers import Workers
@@ -16,7 +16,6 @@ from firma.mixing import beside, power, ring_matrix, ring_row, size_weights
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
 from firma.schedule import RoundPlan
-from firma.seeds import generator, torch_seed
 from firma.training import Client, Job, Moments, Trainer, choose
 
 
@@ -74,9 +73,7 @@ class Simulation:
         job = Job(run.method, run.hyper, plan.phases)
 
         def train(trainer: Trainer, client: Client) -> float:
-            with drawing(torch_seed(run.seed, "layers", client.number, plan.number), self.path.draws):
-                trainer.train(client, job, generator(run.seed, "batches", client.number, plan.number))
-            return trainer.correct(client, test=False) / len(client.labels) if plan.gate is not None else 1.0
+            return train_round(trainer, client, job, plan, run.seed, self.path)
 
         return self._workers.each(self._clients, train)
 
@@ -118,14 +115,3 @@ class Simulation:
 
 def _test_accuracy(trainer: Trainer, client: Client) -> float:
     return trainer.correct(client, test=True) / len(client.test_labels)
-
-
-@contextmanager
-def drawing(seed: int, draws: bool) -> Iterator[None]:
-    """torch's own generator at an address, for layers that draw, such as dropout; afterwards it is as it was."""
-    if not draws:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -27,7 +27,7 @@ class Workers:
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         for _ in range(self.count):
             self._trainers.put(path.make())
-        self._threads = 1 if path.parallel else None
+        self._threads = path.threads
         self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if path.parallel else None
 
     def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:

@@ -8,13 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.engines.simulation import drawing
+from firma.engines.local import train_round
 from firma.engines.workers import Workers
 from firma.errors import BadInput
 from firma.models.split import build_model
 from firma.peer.ringfile import Ring, Task
 from firma.schedule import RoundPlan
-from firma.seeds import generator, torch_seed
 from firma.training import Client, Job, Moments, Trainer, choose
 
 
@@ -103,10 +102,7 @@ class LocalSite:
         job = Job(self.row, self.hyper, plan.phases)
 
         def work(trainer: Trainer, client: Client) -> float:
-            seed = self.ring.seed
-            with drawing(torch_seed(seed, "layers", client.number, plan.number), self.path.draws):
-                trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
-            return trainer.correct(client, test=False) / len(client.labels) if plan.gate is not None else 1.0
+            return train_round(trainer, client, job, plan, self.ring.seed, self.path)
 
         return self._workers.each([self.client], work)[0]
 

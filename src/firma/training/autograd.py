@@ -31,7 +31,7 @@ class AutogradTrainer:
         self._buffers = copy.buffers()
         self._gradients = torch.zeros(self.layout.size, device=device)
         self._scratch = Moments(torch.zeros_like(self._gradients), torch.zeros_like(self._gradients))
-        self._cacheable = _samplewise(self.extractor)
+        self._cacheable = samplewise(self.extractor)
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
@@ -119,8 +119,8 @@ def _floats(inputs: Tensor, scale: float) -> Tensor:
     return inputs if inputs.dtype == torch.float32 else inputs.float() * scale
 
 
-def _samplewise(module: nn.Module) -> bool:
+def samplewise(module: nn.Module) -> bool:
     """Whether every leaf is a known layer without chance or memory and all containers are plain sequences."""
     if isinstance(module, nn.Sequential):
-        return all(_samplewise(child) for child in module)
+        return all(samplewise(child) for child in module)
     return type(module) in _SAMPLEWISE

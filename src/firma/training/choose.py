@@ -8,8 +8,10 @@ from torch import Tensor
 
 from firma.models.split import SplitModel
 from firma.models.stack import Stack, stack_of
-from firma.training.autograd import AutogradTrainer
+from firma.training.autograd import AutogradTrainer, samplewise
 from firma.training.client import Trainer
+
+_SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Path:
     inward: Callable[[Tensor], Tensor]  # (…, P) from torch's layout to the trainer's
     outward: Callable[[Tensor], Tensor]
     parallel: bool  # several trainers may work at the same time
+    threads: int | None  # torch's own, within one trainer; None: as many as it likes
     draws: bool  # layers may draw from torch's own generator
 
 
@@ -42,10 +45,19 @@ def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "a
             lambda flat: stack.turned(flat, inward=True),
             lambda flat: stack.turned(flat, inward=False),
             parallel=True,
+            threads=1,
             draws=False,
         )
+    steady = samplewise(model.extractor) and samplewise(model.head)  # nothing draws, so threads do not disturb it
     return Path(
-        "autograd", reason, lambda: AutogradTrainer(model, device), torch.clone, torch.clone, parallel=False, draws=True
+        "autograd",
+        reason,
+        lambda: AutogradTrainer(model, device),
+        torch.clone,
+        torch.clone,
+        parallel=steady and device.type == "cpu",
+        threads=1 if steady or model.layout().size < _SMALL else None,
+        draws=not steady,
     )
 
 

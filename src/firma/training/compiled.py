@@ -6,7 +6,7 @@ from torch import Tensor
 
 from firma.models.stack import Block, Stack
 from firma.schedule import Phase
-from firma.training import kernels
+from firma.training import kernels, tiles
 from firma.training.client import Client, Job, Moments, epoch_orders
 
 Floats = NDArray[np.float32]
@@ -111,6 +111,10 @@ def _tables(blocks: tuple[Block, ...], rows: int) -> tuple[NDArray[np.int64], Fl
     places[kernels.INPUT] = take(rows * max(blocks[0].inputs, blocks[-1].inputs))
     places[kernels.BACK], places[kernels.BACK_TOO] = take(rows * widest), take(rows * widest)
     places[kernels.PIECE] = take(max(kernels.PIECE_SIZE, widest))
+    places[kernels.BLOCKS], places[kernels.PANELS] = (
+        take((rows + tiles.UNROLL) * widest),
+        take((rows + tiles.UNROLL) * tiles.PANEL),
+    )
     for place in (kernels.SUM_BIAS, kernels.SUM_GAIN, kernels.SUM_SHIFT):
         places[place] = take(widest)
     return table, np.array([block.epsilon for block in blocks], np.float32), places, taken

@@ -13,6 +13,9 @@ import numpy as np
 from numba import njit, types
 
 from firma.training.blas import sgemm_address
+from firma.training.tiles import COLUMNS as TILE_COLUMNS
+from firma.training.tiles import LANES, PANEL, TILED, UNROLL, VECTORS, pack, tile_adam
+from firma.training.tiles import ROWS as TILE_ROWS
 
 llvmlite.binding.add_symbol("firma_sgemm", sgemm_address())  # by name, so that compiled code can be kept on disk
 _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
@@ -25,8 +28,9 @@ _inlined = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST, for
 
 # Columns of the table of blocks: the model, then where a block keeps what the backward pass needs.
 INPUTS, OUTPUTS, WEIGHT, BIAS, GAIN, SHIFT, RELU, NORMED, OUT, SCALES, COLUMNS = range(11)
-# Places in the work space: input batch, two gradients of activations, piece of a weight gradient, three small sums.
-INPUT, BACK, BACK_TOO, PIECE, SUM_BIAS, SUM_GAIN, SUM_SHIFT, PLACES = range(8)
+# Places in the work space: input batch, two gradients of activations, piece of a weight gradient, three small sums,
+# and packed for tiles: gradients of outputs, and a panel of inputs.
+INPUT, BACK, BACK_TOO, PIECE, SUM_BIAS, SUM_GAIN, SUM_SHIFT, BLOCKS, PANELS, PLACES = range(10)
 PIECE_SIZE = 32768  # floats of a weight gradient at a time: 128 kB, which stay in the second-level cache
 
 
@@ -142,6 +146,29 @@ def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta
 
 
 @_inlined
+def _tiled_adam(work, back, rows, width, inputs, n, places, parameters, first, second, numbers):
+    """Adam on (n, width) weights at three addresses, tile by tile, the gradient being inputs · back over the batch."""
+    base, blocks, panel = work.ctypes.data, places[BLOCKS], places[PANELS]
+    filled = -(-rows // UNROLL) * UNROLL
+    for c in range(0, width, TILE_COLUMNS):
+        start = blocks + c * filled
+        pack(base + 4 * (back + c), 4 * width, VECTORS, rows, base + 4 * start)
+        work[start + rows * TILE_COLUMNS : start + filled * TILE_COLUMNS] = np.float32(0)
+    work[panel + rows * PANEL : panel + filled * PANEL] = np.float32(0)
+    for line in range(0, n, PANEL):
+        pack(base + 4 * (inputs + line), 4 * n, PANEL // LANES, rows, base + 4 * panel)
+        ahead = base + 4 * (inputs + line + PANEL)
+        for c in range(0, width, TILE_COLUMNS):
+            for r in range(0, PANEL, TILE_ROWS):
+                low = 4 * ((line + r) * width + c)
+                tile_adam(
+                    base + 4 * (panel + r), base + 4 * (blocks + c * filled), filled, ahead, 4 * n, parameters + low,
+                    first + low, second + low, 4 * width, *numbers,
+                )  # fmt: skip
+                ahead += 4 * n * UNROLL
+
+
+@_inlined
 def _momentum(parameters, velocity, gradient, momentum, rate):
     for j in range(parameters.size):
         v = momentum * velocity[j] + gradient[j]
@@ -204,6 +231,7 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
     whole, real = np.zeros(6, np.int32), np.zeros(2, np.float32)
     letters = np.array([78, 84], np.uint8)  # N and T
     base, model, moving = work.ctypes.data, parameters.ctypes.data, first.ctypes.data
+    squares = second.ctypes.data
     depth = len(table)
     slow, mu = np.float32(rate), np.float32(momentum)
     share1, beta2, share2, tiny = np.float32(1 - 0.9), np.float32(0.999), np.float32(1 - 0.999), np.float32(1e-8)
@@ -251,9 +279,17 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                         base + 4 * there, n, whole, real, letters,
                     )  # fmt: skip
                 if k < trained:
-                    source = base + 4 * (table[k - 1, OUT] if k else start_input)
+                    before = table[k - 1, OUT] if k else start_input
+                    source = base + 4 * before
+                    tiled = TILED and adam and width % TILE_COLUMNS == 0 and n % PANEL == 0
+                    if tiled:
+                        numbers = (corrected[part], roots[part], tiny, share1, beta2, share2)
+                        _tiled_adam(
+                            work, here, rows, width, before, n, places, model + 4 * b[WEIGHT], moving + 4 * b[WEIGHT],
+                            squares + 4 * b[WEIGHT], numbers,
+                        )  # fmt: skip
                     lines = max(1, PIECE_SIZE // width)
-                    for line in range(0, n, lines):
+                    for line in range(n if tiled else 0, n, lines):
                         count = min(lines, n - line)
                         low = b[WEIGHT] + line * width
                         high = low + count * width

@@ -1,0 +1,91 @@
+"""How the numbers of the recommended preset are chosen: every method gets the same six tries, on validation data.
+
+    python benchmarks/choose_numbers.py --dataset digits --seeds 3 >> scores.jsonl
+    python benchmarks/choose_numbers.py --show scores.jsonl
+
+Tests are never looked at: a fifth of the training data takes their place (`--set scored_on=validation`).
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import firma
+
+SCENARIOS = ("dir-0.1", "skew-1", "iid", "dir-0.5", "skew-2", "dir-0.8", "skew-3")
+JOINT = [{"rate": rate, "epochs": epochs} for rate in (0.01, 0.03, 0.1) for epochs in (5, 10)]
+PHASES = [
+    {"rate": rate, "head_epochs": head, "extractor_epochs": extractor}
+    for rate in (0.01, 0.03, 0.1)
+    for head, extractor in ((2, 2), (5, 5))
+]
+RING = [
+    {"rate": 0.001, "extractor_epochs": 5},
+    {"rate": 0.001, "extractor_epochs": 10},
+    {"rate": 0.003, "extractor_epochs": 5},
+    {"rate": 0.001, "extractor_epochs": 5, "head_epochs": 2},
+    {"rate": 0.001, "extractor_epochs": 5, "retention_start": 0.8, "retention_end": 0.3, "retention": 0.7},
+    {
+        "rate": 0.001,
+        "extractor_epochs": 5,
+        "head_epochs": 2,
+        "retention_start": 0.8,
+        "retention_end": 0.3,
+        "retention": 0.7,
+    },
+]
+TRIES = {"fibfl++": RING, "fedavg": JOINT, "local": JOINT, "fedrep": PHASES, "rdfl": JOINT, "fibfl": RING}
+
+
+def score(arguments: argparse.Namespace) -> None:
+    """One line of JSON a run."""
+    dataset = firma.load_dataset(arguments.dataset)
+    for scenario in arguments.scenario or SCENARIOS:
+        for method in arguments.method or TRIES:
+            for settings in TRIES[method]:
+                for seed in range(arguments.seeds):
+                    result = firma.run(
+                        dataset, scenario, method, rounds=arguments.rounds, seed=seed,
+                        settings=settings | {"scored_on": "validation"},
+                    )  # fmt: skip
+                    figures = {key: result.metrics[key] for key in ("mean_accuracy", "worst_client")}
+                    line = {"dataset": dataset.name, "scenario": scenario, "method": method, "seed": seed}
+                    print(
+                        json.dumps(line | {"rounds": result.config["rounds"], "settings": settings} | figures),
+                        flush=True,
+                    )
+
+
+def show(path: Path) -> None:
+    """Mean validation accuracy and worst client of every try, over all that is in the file."""
+    groups: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+    for line in path.read_text().splitlines():
+        run = json.loads(line)
+        groups[run["method"], json.dumps(run["settings"])].append(run)
+    for (method, settings), runs in sorted(
+        groups.items(), key=lambda item: (item[0][0], -mean(r["mean_accuracy"] for r in item[1]))
+    ):
+        accuracy, worst = (mean(run[key] for run in runs) for key in ("mean_accuracy", "worst_client"))
+        sys.stdout.write(f"{method:8} {accuracy:.4f}  worst {worst:.4f}  runs {len(runs):4}  {settings}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--scenario", action="append")
+    parser.add_argument("--method", action="append")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--show", type=Path)
+    arguments = parser.parse_args()
+    if arguments.show:
+        show(arguments.show)
+    else:
+        score(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`firma advise`: which method to take for a federation, and why."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Clients, Json
+from firma.errors import BadInput
+
+if TYPE_CHECKING:
+    from firma.study.advice import Advice, Gain
+    from firma.study.profile import Profile
+
+
+def advise(
+    dataset: Annotated[str | None, typer.Option(help=DATASET_HELP)] = None,
+    scenario: Annotated[str | None, typer.Option(help=SCENARIO_HELP)] = None,
+    counts: Annotated[
+        Path | None, typer.Option(help="Instead: a CSV file, a row a client and a column a class, of sample counts.")
+    ] = None,
+    clients: Clients = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="How many rounds you can afford.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="A folder of firma reproduce to judge by, instead of what comes with FIRMA.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Advise which method to use, by the paper's rules and by what our own runs showed.
+
+    Example: firma advise --dataset mnist --scenario dir-0.1
+    """
+    from firma.cli.console import print_json
+    from firma.study.advice import advise as advice
+    from firma.study.evidence import gathered, published, shipped
+    from firma.study.profile import from_counts, from_split
+    from firma.study.store import read_all
+
+    if counts is not None and (dataset is not None or scenario is not None):
+        raise BadInput("counts: give either --counts or --dataset and --scenario, not both")
+    if counts is not None:
+        profile = from_counts(counts, rounds)
+    else:
+        profile = from_split(dataset or "digits", scenario or "skew-1", clients, rounds)
+    found = advice(profile, published(), shipped() if results is None else gathered(read_all(results)))
+    if json:
+        print_json(asdict(found) | {"clients": profile.clients, "rounds": profile.rounds, "dataset": profile.dataset})
+        return
+    _show(found, profile)
+
+
+def _show(found: "Advice", profile: "Profile") -> None:
+    from firma.cli.console import out
+
+    def line(text: str) -> None:
+        out.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    like = "" if profile.named else ", most like the study's"
+    line(f"{profile.clients} clients, {profile.counts.sum():,} samples{like} {found.scenario}")
+    line(f"Use {found.method}, by {found.source}.")
+    if found.method != found.private:
+        line(f"Without a server and with the head at home: {found.private}.")
+    if found.agree is False:
+        line(f"The paper disagrees: it would take {' or '.join(found.paper)}.")
+    line("Why, by our runs:")
+    for reason in found.own_reasons:
+        line(f"  {reason}")
+    line("Why, by the paper:")
+    for reason in found.paper_reasons:
+        line(f"  {reason}")
+    line("Expect:")
+    line(f"  over training alone: {_points(found.over_local)}; over fedavg: {_points(found.over_fedavg)}")
+    line(f"  2-opt saves {found.saving_percent:.1f}% of the ring's cost; heterogeneity {found.heterogeneity:.2f} of 1")
+    sent = "depends on your model" if found.bytes_per_round is None else f"{found.bytes_per_round / 1e6:.1f} MB"
+    line(f"  sent a round, all clients together: {sent}")
+    for warning in found.warnings:
+        line(f"Mind: {warning}.")
+
+
+def _points(gain: "Gain | None") -> str:
+    if gain is None:
+        return "not measured"
+    return f"{gain.points:+.1f} points" + (f" (mean of {gain.datasets} data sets)" if gain.datasets > 1 else "")

@@ -1,0 +1,158 @@
+"""`firma reproduce`: run the paper's study, or a part of it, and go on where it was interrupted."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firma.cli.options import Changes, changes
+
+if TYPE_CHECKING:
+    from firma.engines.federation import RoundOutcome
+    from firma.study.grid import Cell
+    from firma.study.runner import Finished
+
+Several = list[str] | None
+
+
+def reproduce(
+    dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
+    scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
+    method: Annotated[Several, typer.Option(help="A method or a changed row; repeatable. Default: all.")] = None,
+    preset: Annotated[Several, typer.Option(help="published or paper; repeatable. Default: both.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Default: as the paper.")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Clients. Default: as the paper.")] = None,
+    only: Annotated[
+        str, typer.Option(help="Cells whose name holds this, or fits it: 'digits/*/fedavg/paper/0'.")
+    ] = "*",
+    ablations: Annotated[bool, typer.Option("--ablations", help="Add every column and every fix alone.")] = False,
+    out: Annotated[Path, typer.Option(help="The results folder; what is there already is not run again.")] = Path(
+        "results/study"
+    ),
+    set_: Changes = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="List the cells that are left, and run none.")] = False,
+) -> None:
+    """Run the study: data sets x scenarios x methods x presets x seeds, one small file a cell.
+
+    It may be interrupted at any moment; the same command goes on from there. `firma report` makes tables of it.
+
+    Example: firma reproduce --dataset digits --seeds 3 --out results/study
+    """
+    from firma.cli.console import out as console
+    from firma.study.grid import Choice, cells
+    from firma.study.runner import pending, run_cells
+    from firma.study.store import at_work
+
+    choice = Choice(
+        dataset or (), scenario or (), method or (), preset or (), seeds, rounds, clients, only, ablations,
+        changes(set_),
+    )  # fmt: skip
+    wanted = cells(choice)
+    if dry:
+        for cell in pending(wanted, out):
+            console.print(cell.name, soft_wrap=True, highlight=False)
+        return
+    with at_work(out):
+        left = pending(wanted, out)
+        written = 0
+        try:
+            with _tracked(left, len(wanted)) as tracker:
+                for done in run_cells(left, out, tracker.start, tracker.round):
+                    written += 1
+                    tracker.finish(done)
+        except KeyboardInterrupt:
+            print_interrupted(written, len(left))
+            raise typer.Exit(130) from None
+    already = len(wanted) - len(left)
+    console.print(
+        f"{written} cells run, {already} were there already, in {out}. See: firma report {out}", soft_wrap=True
+    )
+
+
+def print_interrupted(written: int, left: int) -> None:
+    """One line on stderr: what is kept and how to go on."""
+    from firma.cli.console import err
+
+    err.print(
+        f"firma: interrupted; {written} of {left} cells were written and stay, the same command goes on from there",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+class _Tracker:
+    """Counts cells and work while they are run, and says so: after every round on a bar, after every cell in a log."""
+
+    def __init__(
+        self, left: "Sequence[Cell]", wanted: int, say: Callable[[str, str, float], None], often: bool
+    ) -> None:
+        from firma.study.runner import work
+
+        self.works = [work(cell) for cell in left]
+        self.left, self.wanted, self.say, self.often = left, wanted, say, often
+        self.finished, self.rounds, self.started = 0, 0, time.monotonic()
+
+    def start(self, cell: "Cell") -> None:
+        self.rounds = 0
+        self._say(cell, "starting")
+
+    def round(self, method: str, seed: int, outcome: "RoundOutcome") -> None:
+        self.rounds = outcome.number + 1
+        cell = self.left[self.finished]
+        self._say(cell, f"round {self.rounds}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
+
+    def finish(self, done: "Finished") -> None:
+        self.finished, self.rounds = self.finished + 1, 0
+        accuracy = done.result.metrics["mean_accuracy"]
+        self._say(done.cell, f"{accuracy:.3f} in {done.result.seconds:.1f} s", whole=True)
+
+    def _say(self, cell: "Cell", what: str, whole: bool = False) -> None:
+        if whole or self.often:
+            count = self.wanted - len(self.left) + self.finished
+            self.say(f"{count}/{self.wanted}", f"{cell.name}  {what}{self._time_left()}", self._share())
+
+    def _share(self) -> float:
+        """Work done over all work that was left at the start."""
+        done = sum(self.works[: self.finished])
+        if self.finished < len(self.left):
+            done += self.works[self.finished] * self.rounds / self.left[self.finished].rounds
+        return done / sum(self.works)
+
+    def _time_left(self) -> str:
+        share = self._share()
+        if not 0 < share < 1:
+            return ""
+        return f", about {_duration((time.monotonic() - self.started) * (1 - share) / share)} left"
+
+
+@contextmanager
+def _tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[_Tracker]:
+    """A bar on a terminal, a line a cell in a log."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from firma.cli.console import err
+
+    if not err.is_terminal:
+        yield _Tracker(
+            left, wanted, lambda count, what, _: err.print(count, what, soft_wrap=True, highlight=False), False
+        )
+        return
+    columns = (TextColumn("{task.fields[count]}"), BarColumn(20), TextColumn("{task.description}"))
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=1.0, count="")
+
+        def say(count: str, what: str, share: float) -> None:
+            bar.update(task, completed=share, description=what, count=count)
+
+        yield _Tracker(left, wanted, say, True)
+
+
+def _duration(seconds: float) -> str:
+    """90 as 2 min, 9000 as 2.5 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,44 @@
+"""docs/reproduction.md, written from results and from nothing else."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from firma.report.overview import coverage, versions
+from firma.report.table import as_markdown
+from firma.report.tables import all_tables
+from firma.study.claims import CLAIMS
+from firma.study.evidence import Evidence, gathered
+from firma.study.store import Stored
+from firma.study.verdicts import Outcome
+
+_WORDS: Mapping[Outcome, str] = {"holds": "hold", "fails": "fail", "undecided": "are not decided"}
+_LEAD = """# Reproduction
+
+This page is generated from a folder of results by `firma report RESULTS --markdown docs/reproduction.md`; nobody types
+figures into it. A dash is a cell that was not run. Figures are mean ± standard deviation over seeds; in brackets is
+what the paper printed. `firma reproduce --out RESULTS` runs the study and goes on where it was interrupted.
+
+Preset `published` sets every switch as the published study had it; preset `paper` has the paper's numbers with sound
+switches, of which the first is that a client is tested on the classes that it holds.
+"""
+
+
+def document(cells: Sequence[Stored], paper: Evidence) -> str:
+    """The whole page in Markdown."""
+    bodies = gathered(cells)
+    tables = list(all_tables(paper, bodies))
+    by_body = [(name, [t for t in tables if t.name.endswith(f"-{name.replace(' ', '-')}")]) for name in bodies]
+    parts = [_LEAD, "## What was run\n", as_markdown(coverage(bodies)), as_markdown(versions(cells))]
+    parts += ["## Claims\n", _counted(paper), *(_counted(body) for body in bodies.values())]
+    parts += [as_markdown(table) for table in tables if table.name == "claims"]
+    for name, group in by_body:
+        parts += [f"## Runs: {name}\n", *(as_markdown(table) for table in group)]
+    return "\n".join(parts)
+
+
+def _counted(body: Evidence) -> str:
+    """How many claims hold on one body of evidence; computed ones are counted with the paper's tables only."""
+    judged = Counter(claim.check(body).outcome for claim in CLAIMS if body.exact or not claim.computed)
+    counts = ", ".join(f"{judged[outcome]} {word}" for outcome, word in _WORDS.items())
+    where = "On the paper's own tables, and by computation" if body.exact else f"On our runs, {body.name}"
+    return f"{where}: {counts}.\n"
