@@ -259,5 +259,5 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         thread.join(90)
     over.set()
     attacker.join(20)
-    assert_same(made, outcomes, simulated(made, "dir-0.5"))
+    assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
     assert sum(outcomes[0].refused.values()) > 0

@@ -107,6 +107,9 @@ class Node:
             return self._rounds(links)
         except WireError as error:
             raise BadInput(str(error)) from None
+        except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
+            where = str(self.setup.state)
+            raise BadInput(f"state = {where!r}: cannot write ({error.strerror}); the saved rounds are whole") from None
         except PeerLost as error:
             lost = next((n for n, name in enumerate(self.ring.names) if str(error).startswith(f"{name} ")), self.me)
             raise
