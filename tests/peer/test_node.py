@@ -12,8 +12,9 @@ from firma.errors import BadInput
 from firma.peer.checkpoint import latest
 from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
-from firma.peer.ledger import judge
-from firma.peer.node import Node, Setup
+from firma.peer.ledger import Ledger, judge
+from firma.peer.node import Node
+from firma.peer.report import Setup
 
 
 def run_threads(made, resume=False, rounds_before_stop=None):
@@ -45,11 +46,11 @@ def run_threads(made, resume=False, rounds_before_stop=None):
     return results
 
 
-def simulated(made, scenario):
+def simulated(made, scenario, audit=False):
     ring = made.ring
     return firma.run(
         "digits", scenario, ring.method, clients=len(ring.members), rounds=ring.rounds, seed=ring.seed,
-        settings=dict(ring.set),
+        settings=dict(ring.set), audit=audit,
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def assert_same(made, outcomes, result):
 def test_peers_in_threads_equal_the_simulation(make_ring, method, members, rounds, scenario):
     made = make_ring(method, members, rounds, scenario)
     outcomes = run_threads(made)
-    assert_same(made, outcomes, simulated(made, scenario))
+    assert_same(made, outcomes, simulated(made, scenario, audit=True))
     for number in range(members):
         verdict = judge(made.state(number) / "audit.jsonl")
         assert not verdict.breaches
@@ -87,7 +88,7 @@ def test_stopped_and_resumed_members_end_where_an_uninterrupted_run_ends(make_ri
     assert all(isinstance(error, KeyboardInterrupt | PeerLost) for error in stopped.values())
     assert any(isinstance(error, KeyboardInterrupt) for error in stopped.values())
     outcomes = run_threads(made, resume=True)
-    assert_same(made, outcomes, simulated(made, "dir-0.5"))
+    assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
     assert_exact(outcomes, run_threads(make_again(made)))
 
 
@@ -130,3 +131,15 @@ def test_wrong_data_are_refused_before_anything_is_sent(make_ring, change, says)
     ring = made.ring.model_copy(update={"task": made.ring.task.model_copy(update=change)})
     with pytest.raises(BadInput, match=says):
         Node(Setup(ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
+
+
+def test_what_cannot_be_recorded_is_not_sent(make_ring, monkeypatch):
+    made = make_ring("fibfl", 2, 2, "iid", patience=2.0, gathering=4.0)
+
+    def full(self, *_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Ledger, "record", full)
+    results = run_threads(made)
+    assert all(isinstance(error, BadInput) and "No space left" in str(error) for error in results.values())
+    assert not judge(made.state(0) / "audit.jsonl").messages

@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from firma.schedule import warmup_rounds
+
 from .conftest import NAMES
 from .test_node import simulated
 
@@ -32,12 +34,21 @@ def finish(running, timeout=120):
 
 
 def assert_equal_to_simulation(made, scenario):
-    result = simulated(made, scenario)
+    """The same accuracies, and the same parameters as when the simulation passes every message.
+
+    Bit for bit where sums are taken in the same order. The warm-up's pieces are cut in torch's layout here and in the
+    trainer's there, which changes roundings, and Adam makes more of them; then peers may be no farther from the
+    simulation than twice what its own two ways of mixing, by matrix and by messages, are from each other.
+    """
+    passed, matrix = simulated(made, scenario, audit=True), simulated(made, scenario)
+    drift = 2 * float((passed.parameters - matrix.parameters).abs().max())
+    warm = warmup_rounds(made.ring.row, made.ring.hyper, made.ring.rounds)
     for number in range(len(made.ring.members)):
         document = json.loads((made.state(number) / "result.json").read_text())
-        np.testing.assert_allclose(document["history"], result.history[:, number], atol=1e-12)
+        np.testing.assert_allclose(document["history"], passed.history[:, number], atol=1e-12)
         last = made.state(number) / f"round-{made.ring.rounds:06d}" / "state.safetensors"
-        torch.testing.assert_close(load_file(last)["parameters"], result.parameters[number], rtol=1e-4, atol=1e-5)
+        found = load_file(last)["parameters"]
+        torch.testing.assert_close(found, passed.parameters[number], rtol=0, atol=drift if warm else 0)
 
 
 @pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++"])
@@ -64,7 +75,7 @@ def wait_for(path, seconds=60):
 
 
 def test_kill_9_is_noticed_and_all_resume_to_the_same_end(make_ring):
-    made = make_ring("fibfl++", 3, 40, "iid", patience=3.0)
+    made = make_ring("fibfl++:warmup=no", 3, 25, "iid", patience=3.0)
     running = [join(made, number) for number in range(3)]
     wait_for(made.state(1) / "round-000004")
     running[1].send_signal(signal.SIGKILL)

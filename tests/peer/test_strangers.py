@@ -20,11 +20,13 @@ from firma.peer.identity import load_identity, make_identity
 from firma.peer.inbox import Inbox
 from firma.peer.links import open_line
 from firma.peer.log import Log
-from firma.peer.node import Node, Setup
+from firma.peer.node import Node
 from firma.peer.reception import DONE, REFUSED, STALE, Reception, serve
+from firma.peer.report import Setup
 from firma.peer.signature import signature
+from firma.peer.terms import Agreement, Terms, federation_tag
 from firma.peer.tls import LARGEST
-from firma.peer.wire import Agreement, Terms, chunks, encode, federation_tag
+from firma.peer.wire import chunks, encode
 from firma.protocol import ExtractorState, Message
 from firma.schedule import plan
 
@@ -257,5 +259,5 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         thread.join(90)
     over.set()
     attacker.join(20)
-    assert_same(made, outcomes, simulated(made, "dir-0.5"))
+    assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
     assert sum(outcomes[0].refused.values()) > 0

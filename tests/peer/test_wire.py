@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
-from firma.peer.wire import (
-    Agreement,
-    Assembly,
-    Terms,
-    WireError,
-    chunks,
-    decode_head,
-    encode,
-    federation_tag,
-)
+from firma.peer.terms import Agreement, Terms, WireError, federation_tag
+from firma.peer.wire import Assembly, chunks, decode_head, encode
 from firma.protocol import ExtractorState, Message, ModelState
 
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()

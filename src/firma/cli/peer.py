@@ -9,7 +9,7 @@ from firma.cli.options import Changes, Json, changes
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.peer.node import Outcome, RoundReport, Setup
+    from firma.peer.report import Outcome, RoundReport, Setup
     from firma.peer.ringfile import Ring
 
 LOST = 3  # exit code: a neighbour is gone, the checkpoint is whole
@@ -115,7 +115,7 @@ def join(
     _needs_extra()
     from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
-    from firma.peer.node import Setup
+    from firma.peer.report import Setup
     from firma.peer.ringfile import read_ring
 
     device_of(device)

@@ -7,7 +7,7 @@ import numpy as np
 from firma.errors import BadInput
 from firma.ordering import similarity, two_opt
 from firma.peer.ringfile import Ring
-from firma.peer.wire import Agreement
+from firma.peer.terms import Agreement
 
 Round = Generator[tuple[int, int, Agreement, int], Agreement, list[Agreement]]
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 import numpy as np
 
 from firma.mixing import beside
-from firma.peer.wire import Head, Tag
+from firma.peer.terms import Head, Tag
 from firma.schedule import RoundPlan
 
 

@@ -9,7 +9,7 @@ from firma.peer.course import Course
 from firma.peer.hello import LEAVING, PROBING, Hello
 from firma.peer.inbox import Inbox, Payload, Verdict
 from firma.peer.log import Log
-from firma.peer.wire import Head, Tag
+from firma.peer.terms import Head, Tag
 
 
 class PeerLost(Exception):

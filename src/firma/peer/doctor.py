@@ -22,7 +22,7 @@ from firma.peer.node import terms_of
 from firma.peer.reception import Reception, serve
 from firma.peer.ringfile import Ring
 from firma.peer.site import LocalSite
-from firma.peer.wire import Terms, WireError
+from firma.peer.terms import Terms, WireError
 
 _SKEW = 300.0  # seconds by which clocks may differ before it is worth a word; nothing in a run depends on them
 _SOON = datetime.timedelta(days=30)

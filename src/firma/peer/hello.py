@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 
-from firma.peer.wire import MAGIC, VERSION, Tag, WireError, version
+from firma.peer.terms import MAGIC, VERSION, Tag, WireError, version
 
 _HELLO = struct.Struct("<4sHBB16s32s32s8sIIhd")
 RUNNING, LEAVING, PROBING = 1, 2, 3  # a member at work, one that stops, one that only looks (firma doctor)

@@ -10,7 +10,8 @@ from typing import Any
 
 from firma.errors import BadInput
 from firma.peer.ringfile import Ring
-from firma.peer.wire import Tag, Terms, decode_head
+from firma.peer.terms import Tag, Terms
+from firma.peer.wire import decode_head
 
 AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
 

@@ -15,8 +15,9 @@ from firma.peer.identity import Identity
 from firma.peer.inbox import Payload
 from firma.peer.reception import DONE, EARLY, SERVICE, STALE
 from firma.peer.ringfile import Ring
+from firma.peer.terms import Tag, Terms, WireError
 from firma.peer.tls import channel
-from firma.peer.wire import Tag, Terms, WireError, chunks, encode
+from firma.peer.wire import chunks, encode
 
 Record = Callable[[int, Tag, bytes, int, Payload], None]
 _PAUSE = 0.1  # seconds before a delivery is tried again

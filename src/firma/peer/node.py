@@ -3,8 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,67 +17,38 @@ from firma.peer.agree import agreed_order, first_round, gather
 from firma.peer.course import course
 from firma.peer.desk import Desk, Patience, PeerLost
 from firma.peer.hello import LEAVING, RUNNING, Hello
-from firma.peer.identity import Identity
 from firma.peer.inbox import Inbox
 from firma.peer.ledger import Ledger
 from firma.peer.links import Links
 from firma.peer.log import Log
 from firma.peer.reception import Reception, serve
+from firma.peer.report import OnRound, Outcome, RoundReport, Setup
 from firma.peer.ringfile import Ring
 from firma.peer.signature import signature
 from firma.peer.site import LocalSite, load_own, noisy_proportions, proportions
-from firma.peer.wire import Agreement, Terms, WireError, federation_tag
+from firma.peer.terms import Agreement, Terms, WireError, federation_tag
 from firma.protocol import Exchange, Message, Peer, peer_round
 from firma.schedule import RoundPlan, plan
-
-
-@dataclass(frozen=True, slots=True)
-class RoundReport:
-    """What an operator sees after a round."""
-
-    number: int  # from 1
-    rounds: int
-    ring: tuple[str, ...]
-    weights: dict[str, float]  # of this site and its neighbours in one pass
-    accuracy: float  # on this site's test data
-    sent: int  # bytes
-    seconds: float
-    training: float  # seconds of them
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A run's end."""
-
-    history: tuple[float, ...]
-    order: tuple[str, ...]
-    parameters: Tensor
-    sent: int
-    seconds: float
-    training: float
-    refused: dict[str, int]
-    checkpoint: Path
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Where a member keeps its things and what it listens on."""
-
-    ring: Ring
-    identity: Identity
-    data: str
-    state: Path
-    listen: str | None = None  # default: the address in the ring file
-    resume: bool = False
-    device: str = "cpu"
-
-
-OnRound = Callable[[RoundReport], None]
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
     """What every message must agree with."""
     return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), len(ring.task.labels))
+
+
+def row_of(
+    me: int, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message], names: tuple[str, ...]
+) -> dict[str, float]:
+    """What a member and its neighbours weigh in one pass, by name; empty in a warm-up, where all count by size."""
+    if today.mixing != "ring":
+        return {}
+    left, right = beside(order)[me]
+    said = [arrived[n].accuracy for n in (left, right)]
+    row = ring_row(today.pair, today.retention, today.gate, *(1.0 if a is None else a for a in said))
+    weights = dict.fromkeys((names[n] for n in (me, left, right)), 0.0)
+    for member, weight in ((me, row.own), (left, row.left), (right, row.right)):
+        weights[names[member]] += weight
+    return {name: round(weight, 6) for name, weight in weights.items()}
 
 
 class Node:
@@ -137,6 +107,9 @@ class Node:
             return self._rounds(links)
         except WireError as error:
             raise BadInput(str(error)) from None
+        except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
+            where = str(self.setup.state)
+            raise BadInput(f"state = {where!r}: cannot write ({error.strerror}); the saved rounds are whole") from None
         except PeerLost as error:
             lost = next((n for n, name in enumerate(self.ring.names) if str(error).startswith(f"{name} ")), self.me)
             raise
@@ -235,19 +208,7 @@ class Node:
             heard = links.exchange(exchange.to, exchange.wait, exchange.message, tag)
             arrived = {sender: said for sender, said in heard.items() if isinstance(said, Message)}
             if exchange.tag[1] == 0:
-                self._row = self._weights(order, today, arrived)
-
-    def _weights(self, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message]) -> dict[str, float]:
-        """What this site blends in one pass, by name; in a warm-up everybody counts by size."""
-        if today.mixing != "ring":
-            return {}
-        left, right = beside(order)[self.me]
-        said = [arrived[n].accuracy for n in (left, right)]
-        row = ring_row(today.pair, today.retention, today.gate, *(1.0 if a is None else a for a in said))
-        names, weights = self.ring.names, dict.fromkeys((self.ring.names[n] for n in (self.me, left, right)), 0.0)
-        for member, weight in ((self.me, row.own), (left, row.left), (right, row.right)):
-            weights[names[member]] += weight
-        return {name: round(weight, 6) for name, weight in weights.items()}
+                self._row = row_of(self.me, order, today, arrived, self.ring.names)
 
     def _beside(self) -> tuple[int, ...]:
         order = self.desk.course.order or tuple(range(len(self.ring.members)))

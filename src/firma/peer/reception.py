@@ -15,8 +15,9 @@ from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
 from firma.peer.log import Log
 from firma.peer.ringfile import Ring
+from firma.peer.terms import Terms, WireError
 from firma.peer.tls import caller, open_server, server_credentials
-from firma.peer.wire import Assembly, Terms, WireError, decode_head
+from firma.peer.wire import Assembly, decode_head
 
 SERVICE = "firma.Ring"
 DONE, EARLY, STALE, REFUSED = 0, 1, 2, 3  # first byte of an answer; a sentence follows

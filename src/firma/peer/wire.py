@@ -8,66 +8,21 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firma.peer.signature import FLOAT32, Cut, Signature
+from firma.peer.signature import FLOAT32, Cut
+from firma.peer.terms import MAGIC, VERSION, Agreement, Head, Tag, Terms, WireError, version
 from firma.protocol import ExtractorState, Message
 
-VERSION = 1
-MAGIC = b"FIRM"
 CHUNK = 1 << 20
 _HEADER = struct.Struct("<4sHBB16s32sIIQQddH")
 _ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
 _STATE, _AGREEMENT = 1, 2  # kinds
 _ACCURACY, _WEIGHT = 1, 2  # flags
 _DIGEST = 32
-_OUTLINE = struct.Struct("<4sH")  # what every version starts with
-Tag = tuple[int, int]  # turn and step: turn 0 is the agreement on the start, turn r+1 is round r
-
-
-class WireError(ValueError):
-    """What arrived is not what was agreed on; nothing of it is used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What members tell each other before the first round: the last round they hold, and their class proportions."""
-
-    rounds: int
-    proportions: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a message must agree with."""
-
-    federation: bytes  # (16,)
-    ring: bytes  # (32,)
-    signature: Signature
-    classes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A checked head: which elements follow, in which cuts with which hashes, or an agreement and nothing to follow."""
-
-    tag: Tag
-    start: int
-    count: int
-    accuracy: float | None
-    weight: float | None
-    cuts: tuple[tuple[Cut, bytes], ...]
-    agreement: Agreement | None
-    digest: bytes  # of the head itself: equal digests, equal messages
-
-
-def federation_tag(name: str) -> bytes:
-    """(16,) bytes that stand for a federation's name."""
-    return hashlib.sha256(name.encode()).digest()[:16]
 
 
 def encode(terms: Terms, tag: Tag, payload: Message | Agreement) -> tuple[bytes, NDArray[np.float32]]:
@@ -131,15 +86,6 @@ def decode_head(terms: Terms, raw: bytes) -> Head:
         raise WireError("a weight is a positive number")
     cuts = _read_manifest(rest, terms.signature.cuts(start, count), entries)
     return Head((turn, step), start, count, told, heavy, cuts, None, digest)
-
-
-def version(raw: bytes) -> None:
-    """Refuse what is not FIRMA's, or is of another protocol version."""
-    if len(raw) < _OUTLINE.size or raw[: len(MAGIC)] != MAGIC:
-        raise WireError("not a message of FIRMA")
-    spoken = _OUTLINE.unpack_from(raw)[1]
-    if spoken != VERSION:
-        raise WireError(f"the sender speaks protocol version {spoken}, this site {VERSION}; install the same FIRMA")
 
 
 class Assembly:

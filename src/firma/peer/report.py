@@ -1,0 +1,54 @@
+"""What a member is given to start with, and what it reports after each round and in the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from firma.peer.identity import Identity
+from firma.peer.ringfile import Ring
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What an operator sees after a round."""
+
+    number: int  # from 1
+    rounds: int
+    ring: tuple[str, ...]
+    weights: dict[str, float]  # of this site and its neighbours in one pass
+    accuracy: float  # on this site's test data
+    sent: int  # bytes
+    seconds: float
+    training: float  # seconds of them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's end."""
+
+    history: tuple[float, ...]
+    order: tuple[str, ...]
+    parameters: Tensor
+    sent: int
+    seconds: float
+    training: float
+    refused: dict[str, int]
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where a member keeps its things and what it listens on."""
+
+    ring: Ring
+    identity: Identity
+    data: str
+    state: Path
+    listen: str | None = None  # default: the address in the ring file
+    resume: bool = False
+    device: str = "cpu"
+
+
+OnRound = Callable[[RoundReport], None]
