@@ -34,26 +34,27 @@ def finish(running, timeout=120):
 
 
 def assert_equal_to_simulation(made, scenario):
-    """The same accuracies, and the same parameters as when the simulation passes every message.
+    """The same accuracies, and the same parameters as when the simulation passes every message: bit for bit.
 
-    Bit for bit where sums are taken in the same order. The warm-up's pieces are cut in torch's layout here and in the
-    trainer's there, which changes roundings, and Adam makes more of them; then peers may be no farther from the
-    simulation than twice what its own two ways of mixing, by matrix and by messages, are from each other.
+    Not so after a warm-up: its pieces are cut in torch's layout here and in the trainer's there, so sums are rounded in
+    another order, and Adam turns a rounding of a gradient near zero into a step. At rate 0.01 that makes 1e-2 in six
+    rounds, also between the simulation's own two ways of mixing. So the comparison takes a rate of 1e-4; measured were
+    3e-7 in the mean and 1.4e-4 at most, and the bounds are set a little above.
     """
-    passed, matrix = simulated(made, scenario, audit=True), simulated(made, scenario)
-    drift = 2 * float((passed.parameters - matrix.parameters).abs().max())
+    passed = simulated(made, scenario, audit=True)
     warm = warmup_rounds(made.ring.row, made.ring.hyper, made.ring.rounds)
     for number in range(len(made.ring.members)):
         document = json.loads((made.state(number) / "result.json").read_text())
         np.testing.assert_allclose(document["history"], passed.history[:, number], atol=1e-12)
         last = made.state(number) / f"round-{made.ring.rounds:06d}" / "state.safetensors"
         found = load_file(last)["parameters"]
-        torch.testing.assert_close(found, passed.parameters[number], rtol=0, atol=drift if warm else 0)
+        torch.testing.assert_close(found, passed.parameters[number], rtol=0, atol=2e-4 if warm else 0)
+        assert float((found - passed.parameters[number]).abs().mean()) < 1e-6
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++"])
-def test_five_processes_equal_the_simulation(make_ring, method):
-    made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, set={"extractor_epochs": 3})
+@pytest.mark.parametrize(("method", "rate"), [("fibfl", 0.01), ("fibfl+", 0.01), ("fibfl++", 1e-4)])
+def test_five_processes_equal_the_simulation(make_ring, method, rate):
+    made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, set={"extractor_epochs": 3, "rate": rate})
     codes, texts = finish([join(made, number) for number in range(5)])
     assert codes == [0] * 5, texts
     assert_equal_to_simulation(made, "dir-0.5")
