@@ -165,6 +165,7 @@ def write_whole(path: Path, content: str) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        Path(name).chmod(0o644)  # a temporary file is private, a result is not
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -81,9 +81,10 @@ class Simulation:
         """Blend what is shared, in place; returns messages and bytes."""
         if plan.mixing == "none":
             return 0, 0
-        shared = self._stack[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
+        span = self.layout.span("model" if plan.shares == "model" else "extractor")
         if self.audit is not None:
-            return self._exchange(plan, accuracies, shared, self.audit)
+            return self._exchange(plan, accuracies, span, self.audit)
+        shared = self._stack[:, span]
         order = self.federation.order
         if plan.mixing == "ring":
             rows = [
@@ -96,9 +97,13 @@ class Simulation:
             shared.copy_((weights @ shared).expand_as(shared))
         return traffic(plan, self.federation.clients, shared.shape[1])
 
-    def _exchange(self, plan: RoundPlan, accuracies: list[float], shared: Tensor, audit: Audit) -> tuple[int, int]:
-        """The same by the protocol itself, message by message, on the record."""
-        run = self.federation
+    def _exchange(self, plan: RoundPlan, accuracies: list[float], span: slice, audit: Audit) -> tuple[int, int]:
+        """The same by the protocol itself, message by message, on the record.
+
+        Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
+        """
+        run, whole = self.federation, self.parameters
+        shared = whole[:, span]
         peers = {
             i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i])
             for i in range(run.clients)
@@ -109,6 +114,7 @@ class Simulation:
         for number, values in drive(peers, audit.record).items():
             if number != SERVER:
                 shared[number] = values
+        self._stack.copy_(self.path.inward(whole))
         receipts = audit.receipts[before:]
         return len(receipts), sum(receipt.size for receipt in receipts)
 
