@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import busy_seconds, described, peak_gflops, wait_for_quiet
+from machine import busy_seconds, described, peak_gflops, peak_per_core, wait_for_quiet
 from work import WORKS
 
 HERE = Path(__file__).parent
@@ -50,21 +50,28 @@ def _children_seconds() -> float:
 def compare(name: str, rounds: int | None, repeats: int, patience: float) -> Json:
     """One piece of work by all three, in turns, with the machine's peak measured in between."""
     count = rounds or WORKS[name].rounds
-    peaks, runs = [peak_gflops()], {part: [] for part in PARTS}
+    peaks, cores, runs = [peak_gflops()], [peak_per_core()], {part: [] for part in PARTS}
     for repeat in range(repeats):
         for part in PARTS:
             if part != "naive" or repeat == 0:  # it is slow, and its ratio needs no second digit
                 runs[part].append(child(part, name, 1 if part == "naive" else count, patience))
                 peaks.append(peak_gflops())
-    return judged(name, runs, peaks) | {"rounds": count, "repeats": repeats}
+                cores.append(peak_per_core())
+    return judged(name, runs, peaks, max(cores)) | {"rounds": count, "repeats": repeats}
 
 
-def judged(name: str, runs: dict[str, list[Json]], peaks: list[float]) -> Json:
-    """Ratios of the best rounds, and of the median ones; a round of W4 is one round of every method."""
+def judged(name: str, runs: dict[str, list[Json]], peaks: list[float], core: float) -> Json:
+    """Ratios of the best rounds, and of the median ones; a round of W4 is one round of every method.
+
+    What is called cpu is in processor seconds, against the peak of a core in a second of its own: it leaves out time
+    that other processes took, and also time in which a core had nothing to do.
+    """
     best = {part: _over(runs[part], min) for part in PARTS}
     median = {part: _over(runs[part], statistics.median) for part in PARTS}
     first = runs["ours"][0]
-    limit = sum(first["operations"].values()) / max(peaks) * 1e-9
+    cpu = {part: _over(runs[part], min, "cpu_seconds") for part in PARTS}
+    operations = sum(first["operations"].values())
+    limit = operations / max(peaks) * 1e-9
     last = runs["ours"][-1]
     return {
         "work": name,
@@ -79,6 +86,10 @@ def judged(name: str, runs: dict[str, list[Json]], peaks: list[float]) -> Json:
         "vs_hand": best["hand"] / best["ours"],
         "vs_hand_median": median["hand"] / median["ours"],
         "vs_naive": best["naive"] / best["ours"],
+        "peak_core_gflops": core,
+        "cpu_seconds_per_round": cpu,
+        "cpu_limit_share": operations / core * 1e-9 / cpu["ours"],
+        "cpu_vs_hand": cpu["hand"] / cpu["ours"],
         "naive_scaled": runs["naive"][0]["scaled"],
         "samples_per_second": sum(first["samples"].values()) / best["ours"],
         "peak_mb": last["peak_mb"],
@@ -89,8 +100,8 @@ def judged(name: str, runs: dict[str, list[Json]], peaks: list[float]) -> Json:
     }
 
 
-def _over(runs: list[Json], pick: Any) -> float:
-    return sum(pick([each for run in runs for each in run["seconds"][method]]) for method in runs[0]["seconds"])
+def _over(runs: list[Json], pick: Any, what: str = "seconds") -> float:
+    return sum(pick([each for run in runs for each in run[what][method]]) for method in runs[0][what])
 
 
 def scaling(rounds: int, repeats: int, patience: float) -> Json:
@@ -147,7 +158,8 @@ def startup(repeats: int, patience: float) -> Json:
 def table(results: list[Json]) -> str:
     """The results for people."""
     lines = [
-        "| work | limit s | ours s | hand s | naive s | share of limit | vs hand | vs naive | samples/s | peak MB |",
+        "| work | limit s | ours s | hand s | naive s | share of limit (median, CPU) | vs hand (median, CPU) | vs naive "
+        "| samples/s | peak MB |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in results:
@@ -157,8 +169,9 @@ def table(results: list[Json]) -> str:
         scaled = "" if each["naive_scaled"] == 1 else "*"
         lines.append(
             f"| {each['work']} {each['about']} | {each['limit_seconds']:.3g} | {ours:.3g} | {hand:.3g} "
-            f"| {naive:.3g}{scaled} | {each['limit_share']:.2f} ({each['limit_share_median']:.2f}) "
-            f"| {each['vs_hand']:.2f} ({each['vs_hand_median']:.2f}) | {each['vs_naive']:.1f} "
+            f"| {naive:.3g}{scaled} | {each['limit_share']:.2f} ({each['limit_share_median']:.2f}, "
+            f"{each['cpu_limit_share']:.2f}) | {each['vs_hand']:.2f} ({each['vs_hand_median']:.2f}, "
+            f"{each['cpu_vs_hand']:.2f}) | {each['vs_naive']:.1f} "
             f"| {each['samples_per_second']:,.0f} | {each['peak_mb']:.0f} |"
         )
     for each in results:
