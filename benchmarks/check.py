@@ -34,7 +34,7 @@ def check() -> str | None:
         simulation = Simulation(run)
         tested = [list(outcome.accuracies) for outcome in simulation.rounds()]
         moved = (simulation.parameters - start).norm()
-        for name, rounds in (("hand", hand.rounds(run)), ("naive", naive.rounds(run, run.clients))):
+        for name, rounds in (("hand", hand.rounds(run, {})), ("naive", naive.rounds(run, run.clients))):
             states = [(accuracies, stack.clone()) for accuracies, stack in rounds][1:]
             apart = float((states[-1][1] - simulation.parameters).norm() / moved)
             same = _same(tested, [accuracies for accuracies, _ in states], run)

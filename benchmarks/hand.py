@@ -8,6 +8,7 @@ weights from FIRMA, so that both do the same work; it trains by autograd.
 import copy
 import multiprocessing
 import os
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
@@ -88,8 +89,11 @@ def floats(inputs: Tensor, data: ClientData) -> Tensor:
     return inputs.float() * data.scale if inputs.dtype == torch.uint8 else inputs
 
 
-def rounds(run: Federation) -> Iterator[tuple[list[float], Tensor]]:
-    """Test accuracies and the (N, P) stack after every round; before the first round, once, when all is set up."""
+def rounds(run: Federation, used: dict[int, float]) -> Iterator[tuple[list[float], Tensor]]:
+    """Test accuracies and the (N, P) stack after every round; before the first round, once, when all is set up.
+
+    `used` is told the processor seconds of every worker.
+    """
     context = multiprocessing.get_context("fork")
     stack = torch.stack([model.flat() for model in run.models]).expand(run.clients, -1).clone().share_memory_()
     workers = min(len(os.sched_getaffinity(0)), run.clients)
@@ -105,8 +109,9 @@ def rounds(run: Federation) -> Iterator[tuple[list[float], Tensor]]:
         for pipe in pipes:
             pipe.send(plan)
         results: dict[int, float] = {}
-        for pipe in pipes:
-            results |= pipe.recv()
+        for worker, pipe in enumerate(pipes):
+            answer, used[worker] = pipe.recv()
+            results |= answer
         return [results[i] for i in range(run.clients)]
 
     ask(None)
@@ -141,4 +146,5 @@ def _work(run: Federation, stack: Tensor, numbers: range, pipe: Connection) -> N
     torch.set_flush_denormal(True)
     clients = {number: Client(run, number, stack[number]) for number in numbers}
     while (plan := pipe.recv()) != "stop":
-        pipe.send({i: client.test() if plan is None else client.train(plan) for i, client in clients.items()})
+        answer = {i: client.test() if plan is None else client.train(plan) for i, client in clients.items()}
+        pipe.send((answer, time.process_time()))

@@ -23,6 +23,22 @@ def peak_gflops(seconds: float = 0.4) -> float:
     return best
 
 
+def peak_per_core(seconds: float = 0.4) -> float:
+    """Float32 GFLOP of one core in a second of its own time: what others take of the core does not count."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    best, size = 0.0, 1024
+    a, b, c = (torch.rand(size, size) for _ in range(3))
+    torch.mm(a, b, out=c)
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        before = time.thread_time()
+        torch.mm(a, b, out=c)
+        best = max(best, 2e-9 * size**3 / (time.thread_time() - before))
+    torch.set_num_threads(threads)
+    return best
+
+
 def busy_seconds() -> float:
     """Processor seconds that all processes have used since the machine started; 0 where nobody counts them."""
     if not _STAT.exists():

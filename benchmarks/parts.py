@@ -5,6 +5,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import hand
@@ -38,42 +39,45 @@ def ours(run: Federation) -> Iterator[object]:
     yield from simulation.rounds()
 
 
-def timed(steps: Iterator[object]) -> list[float]:
-    """Seconds of every step after the first, which is the set-up."""
-    next(steps)
-    seconds, before = [], time.perf_counter()
+def timed(steps: Iterator[object], used: dict[int, float]) -> tuple[list[float], list[float]]:
+    """Seconds and processor seconds of every step after the first, which is the set-up."""
+    marks = []
     for _ in steps:
-        now = time.perf_counter()
-        seconds.append(now - before)
-        before = now
-    return seconds
+        marks.append((time.perf_counter(), time.process_time() + sum(used.values())))
+    walls, cpus = zip(*marks, strict=True)
+    return [b - a for a, b in pairwise(walls)], [b - a for a, b in pairwise(cpus)]
 
 
 def measure(part: str, name: str, rounds: int) -> dict[str, object]:
     """Seconds of every round, method by method, and what the process needed."""
     work = work_of(name)
-    scale, seconds, flops, samples, parameters = 1.0, {}, {}, {}, 0.0
+    scale, parameters = 1.0, 0.0
+    seconds, cpu, flops, samples = {}, {}, {}, {}
     if part == "ours":  # compiled code is loaded from disk once a process, at its first use
         for method in ("fedavg", "fibfl++"):
             firma.run("digits", "iid", method, clients=2, rounds=1, settings={"epochs": 1, "extractor_epochs": 1})
     base = memory_mb()
     started = time.perf_counter()
     for run in federations(work, rounds):
+        used: dict[int, float] = {}
         match part:
             case "ours":
                 steps = ours(run)
             case "hand":
-                steps = hand.rounds(run)
+                steps = hand.rounds(run, used)
             case _:
                 scale = run.clients / work.naive
                 steps = naive.rounds(run, work.naive)
-        seconds[run.method.name] = [each * scale for each in timed(steps)]
+        walls, cpus = timed(steps, used)
+        seconds[run.method.name] = [each * scale for each in walls]
+        cpu[run.method.name] = [each * scale for each in cpus]
         flops[run.method.name] = operations(run)
         samples[run.method.name] = trained_samples(run)
         held = 3 if run.method.persistent == "yes" else 1  # parameters and two moments
         parameters = max(parameters, held * run.clients * run.models[0].layout().size * 4 / 2**20)
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu,
         "operations": flops,
         "samples": samples,
         "scaled": scale,
