@@ -28,7 +28,7 @@ class Simulation:
         self.layout = federation.models[0].layout()
         self.path = choose(federation.models[0], federation.device, federation.hyper.batch, federation.path)
         starts = torch.stack([self.path.inward(model.flat()) for model in federation.models])
-        self._stack = starts.expand(federation.clients, -1).clone().to(federation.device)
+        self._stack = _on_lines(starts, federation.clients, federation.device)
         self._clients = [self._client(number) for number in range(federation.clients)]
         self._workers = Workers(self.path, federation.clients, federation.workers)
 
@@ -117,6 +117,14 @@ class Simulation:
         self._stack.copy_(self.path.inward(whole))
         receipts = audit.receipts[before:]
         return len(receipts), sum(receipt.size for receipt in receipts)
+
+
+def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
+    """(N, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time."""
+    size = starts.shape[1]
+    stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
+    stack.copy_(starts.expand(clients, -1))
+    return stack
 
 
 def _test_accuracy(trainer: Trainer, client: Client) -> float:
