@@ -26,6 +26,14 @@ def test_a_changed_row_keeps_the_rest_and_the_numbers():
     assert hyper_for("fibfl++:order=given", "paper", {}).extractor_epochs == 20
 
 
+def test_recommended_is_sound_and_has_numbers_for_every_method():
+    assert split_for("recommended", {}) == split_for("paper", {})
+    for name in METHODS:
+        chosen, paper = (hyper_for(name, preset, {}).model_dump() for preset in ("recommended", "paper"))
+        differ = {key for key in chosen if chosen[key] != paper[key]}
+        assert differ <= {"rate", "epochs", "head_epochs", "extractor_epochs", "retention"}
+
+
 @pytest.mark.parametrize(
     "name", ["fib", "fibfl:colour=red", "fibfl:gate=maybe", "fibfl:", "fedavg:weights=golden", "rdfl:shares=nothing"]
 )

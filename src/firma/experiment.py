@@ -43,7 +43,7 @@ class Config(BaseModel):
     rounds: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
     seeds: int = Field(1, ge=1)
-    preset: Preset = "paper"
+    preset: Preset = "recommended"
     device: str = "cpu"
     path: Literal["auto", "autograd"] = "auto"
     workers: int | None = Field(None, ge=1)
@@ -77,7 +77,7 @@ def run(
     clients: int | None = None,
     rounds: int | None = None,
     seed: int = 0,
-    preset: Preset = "paper",
+    preset: Preset = "recommended",
     settings: Mapping[str, Any] | None = None,
     model: ModelSource = "mlp",
     device: str = "cpu",

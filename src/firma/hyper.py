@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from firma.errors import BadInput
-from firma.methods import PAPER_NUMBERS, PUBLISHED_NUMBERS, base_name
+from firma.methods import PAPER_NUMBERS, PUBLISHED_NUMBERS, RECOMMENDED_NUMBERS, base_name
 
 Model = TypeVar("Model", bound=BaseModel)
-Preset = Literal["published", "paper"]
-PRESETS: tuple[Preset, ...] = ("paper", "published")
+Preset = Literal["recommended", "paper", "published"]
+PRESETS: tuple[Preset, ...] = ("recommended", "paper", "published")
 
 
 def _none_word(value: object) -> object:
@@ -124,7 +124,8 @@ def check_preset(preset: str) -> None:
 def hyper_for(method: str, preset: str, changes: Mapping[str, Any]) -> Hyper:
     """The numbers of a method under a preset, with the user's changes on top."""
     check_preset(preset)
-    values: dict[str, Any] = dict(PAPER_NUMBERS.get(base_name(method), {}))
+    numbers = RECOMMENDED_NUMBERS if preset == "recommended" else PAPER_NUMBERS
+    values: dict[str, Any] = dict(numbers.get(base_name(method), {}))
     if preset == "published":
         values |= _PUBLISHED_HYPER | dict(PUBLISHED_NUMBERS.get(base_name(method), {}))
     return build(Hyper, values | dict(settings(changes)[0]))

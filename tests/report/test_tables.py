@@ -90,6 +90,18 @@ def test_tables_show_ours_beside_the_papers_and_dashes_for_the_rest(study):
     assert "communication-paper" in tables
 
 
+def test_duels_count_what_was_won_and_leave_the_rest_open(study):
+    tables = {table.name: table for table in all_tables(published(), gathered(study))}
+    duels = tables["duels-paper"]
+    assert len(duels.rows) == 28
+    rows = {(row[0].text, row[1].text): row for row in duels.rows}
+    body = gathered(study)["paper"]
+    full, other = (body.get(("digits", "dir-0.1"), name).mean for name in ("fibfl++", "fedavg"))
+    assert rows["digits", "dir-0.1"][3].value == pytest.approx(100 * (full - other))
+    assert rows["mnist", "iid"][3].text == MISSING
+    assert " of 2 against fedavg (mean)" in duels.note
+
+
 def test_an_empty_study_makes_tables_of_dashes():
     assert [table.name for table in all_tables(published(), {})] == ["claims"]
 

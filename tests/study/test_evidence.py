@@ -3,7 +3,11 @@
 import csv
 from io import StringIO
 
-from firma.study.evidence import Evidence, Figure, from_rows, gathered, label, published, shipped, to_csv
+import pytest
+
+from firma import hyper
+from firma.hyper import hyper_for
+from firma.study.evidence import Evidence, Figure, from_rows, gathered, labels, published, shipped, to_csv
 from firma.study.grid import Choice, cells
 from firma.study.runner import run_cells
 from firma.study.store import at_work, read_all
@@ -38,7 +42,20 @@ def test_a_label_is_of_the_configuration_not_of_the_words(tmp_path):
     switches = {"tests": "independent", "quota": "sequential", "min_samples": 64, "initial": "per-client"}
     switches |= {"warmup_shares": "model", "ring_cost": "dot"}
     (stored,) = run(tmp_path, seeds=1, presets=["paper"], settings=switches)
-    assert label(stored.result.config, "fedavg") == "published rounds=1"
+    assert labels(stored.result.config, "fedavg") == ["published rounds=1"]
+
+
+def test_a_run_belongs_to_every_preset_with_its_numbers(tmp_path):
+    (stored,) = run(tmp_path, seeds=1, presets=["paper"])
+    settings = dict(hyper_for("fedavg", "recommended", {}))
+    same = dict(stored.result.config) | {"hyper": settings}
+    assert labels(same, "fedavg") == ["recommended rounds=1"]
+    assert labels(same, "rdfl") != labels(same, "fedavg")
+    shared = dict(stored.result.config) | {"hyper": hyper_for("fedavg", "paper", {}).model_dump()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hyper, "RECOMMENDED_NUMBERS", hyper.PAPER_NUMBERS)
+        assert labels(shared, "fedavg") == ["recommended rounds=1", "paper rounds=1"]
+        assert list(gathered([stored])) == ["paper rounds=1", "recommended rounds=1"]
 
 
 def test_csv_there_and_back():

@@ -22,7 +22,9 @@ def reproduce(
     dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
     scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
     method: Annotated[Several, typer.Option(help="A method or a changed row; repeatable. Default: all.")] = None,
-    preset: Annotated[Several, typer.Option(help="published or paper; repeatable. Default: both.")] = None,
+    preset: Annotated[
+        Several, typer.Option(help="published, paper or recommended; repeatable. Default: the first two.")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Default: as the paper.")] = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Clients. Default: as the paper.")] = None,

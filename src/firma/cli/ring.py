@@ -11,7 +11,7 @@ def ring(
     dataset: Dataset = "digits",
     scenario: Scenario = None,
     clients: Clients = None,
-    preset: Preset = "paper",
+    preset: Preset = "recommended",
     method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = "fibfl++",
     seed: Seed = 0,
     set_: Changes = None,

@@ -22,10 +22,13 @@ _COLUMNS = {
     "plateau σ": ("plateau_std", "{:.4f}"),
     "kB sent a round": ("bytes_per_round", "{:,.0f}"),
 }
-SETTINGS = "**Settings for --set** (defaults of fibfl++ in the paper preset)\n\n" + "\n\n".join(
-    f"`{name}` = {field.default}: {field.description}"
-    for kind in (Hyper, Split)
-    for name, field in kind.model_fields.items()
+SETTINGS = (
+    "**Settings for --set** (their values in the paper preset for fibfl++; `--json` shows those of a run)\n\n"
+    + "\n\n".join(
+        f"`{name}` = {field.default}: {field.description}"
+        for kind in (Hyper, Split)
+        for name, field in kind.model_fields.items()
+    )
 )
 
 
@@ -38,7 +41,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(help="How many rounds. Default: as the paper.")] = None,
     seed: Annotated[int | None, typer.Option(help="The (first) seed. Default: 0.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds; the table shows mean ± deviation.")] = None,
-    preset: Annotated[str | None, typer.Option(help="paper (default) or published.")] = None,
+    preset: Annotated[str | None, typer.Option(help="recommended (default), paper or published.")] = None,
     set_: Changes = None,
     device: Annotated[str | None, typer.Option(help="A torch device, such as cuda. Default: cpu.")] = None,
     workers: Annotated[int | None, typer.Option(help="Clients trained at a time. Default: one a core.")] = None,

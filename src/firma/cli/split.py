@@ -19,7 +19,7 @@ def split(
     dataset: Dataset = "digits",
     scenario: Scenario = None,
     clients: Clients = None,
-    preset: Preset = "paper",
+    preset: Preset = "recommended",
     seed: Seed = 0,
     set_: Changes = None,
     out: Annotated[Path | None, typer.Option(help="Draw the split into this PNG file.")] = None,

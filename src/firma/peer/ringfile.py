@@ -47,7 +47,7 @@ class Ring(BaseModel):
     method: str = "fibfl++"
     rounds: int = Field(10, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0)
-    preset: Preset = "paper"
+    preset: Preset = "recommended"
     proportions: Literal["plain", "noisy", "none"] = "plain"  # what members tell of their classes to order the ring
     epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost

@@ -19,7 +19,8 @@ figures into it. A dash is a cell that was not run. Figures are mean ± standard
 what the paper printed. `firma reproduce --out RESULTS` runs the study and goes on where it was interrupted.
 
 Preset `published` sets every switch as the published study had it; preset `paper` has the paper's numbers with sound
-switches, of which the first is that a client is tested on the classes that it holds.
+switches, of which the first is that a client is tested on the classes that it holds; preset `recommended` has these
+switches and numbers that were chosen for every method on validation data (benchmarks/choose_numbers.py).
 """
 
 

@@ -16,7 +16,7 @@ from firma.report.ring_picture import ring_picture
 from firma.report.round_pictures import convergence, speed
 from firma.report.summary_pictures import fairness, radar, radar_scores, rankings, ring_savings
 from firma.schedule import plan
-from firma.study.evidence import Evidence, evidence, gathered, label
+from firma.study.evidence import Evidence, evidence, grouped
 from firma.study.grid import DATASETS
 from firma.study.store import Stored
 
@@ -37,9 +37,7 @@ def all_figures(cells: Sequence[Stored], paper: Evidence) -> Iterator[Picture]:
     """Those that need no runs, then those of each body of runs."""
     yield Picture("design-space", "Who needs a server, and whose head is sent.", design_space())
     yield Picture("ring", "The ring of the digits at Dir 0.1, as given and as 2-opt orders it.", digits_ring())
-    labels = [label(cell.result.config, cell.result.method) for cell in cells]
-    for name in gathered(cells):
-        here = [cell for cell, own in zip(cells, labels, strict=True) if own == name]
+    for name, here in grouped(cells).items():
         yield from _figures_of(name, here, paper)
 
 

@@ -6,7 +6,7 @@ from firma.data.scenario import STUDY as SCENARIOS
 from firma.hyper import hyper_for, split_for
 from firma.methods import METHODS
 from firma.report.table import Entry, Table, number, words
-from firma.study.evidence import Evidence, label
+from firma.study.evidence import Evidence, labels
 from firma.study.grid import DATASETS
 from firma.study.store import Stored
 
@@ -43,7 +43,8 @@ def configuration(cells: Sequence[Stored]) -> Table:
     for cell in cells:
         config, method = cell.result.config, cell.result.method
         if method in METHODS:
-            seen.setdefault((label(config, method), method), dict(config["hyper"]) | dict(config["split"]))
+            for name in labels(config, method):
+                seen.setdefault((name, method), dict(config["hyper"]) | dict(config["split"]))
     names = [*hyper_for("local", "paper", {}).model_dump(), *split_for("paper", {}).model_dump()]
     order = sorted(seen, key=lambda each: (each[0], list(METHODS).index(each[1])))
     rows = [words(name, *(str(seen[each].get(name, "—")) for each in order)) for name in names]

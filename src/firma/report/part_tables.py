@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from firma.data.scenario import STUDY as SCENARIOS
 from firma.hyper import hyper_for
 from firma.methods import METHODS, base_name, lookup
-from firma.report.table import MISSING, NOTHING, Entry, Table, number
+from firma.report.table import MISSING, NOTHING, Entry, Table, number, words
 from firma.schedule import passes
-from firma.study.evidence import Evidence, Figure, Place
+from firma.study.evidence import PLACES, Evidence, Figure, Place
 from firma.study.grid import DATASETS, FIXES, ablation_rows
 from firma.study.runner import sizes
 
 _PERCENT = "{:.1f}"
+FULL = "fibfl++"
+RIVALS = ("fedavg", "fedrep", "rdfl", "local")
 
 
 def ablation(body: Evidence, paper: Evidence) -> Table:
@@ -42,6 +44,31 @@ def fixes(body: Evidence) -> Table:
     columns = ("row", "against", *(f"{dataset} {scenario}" for dataset, scenario in places))
     title = f"Parts of the full method on and off, gains in points ({body.name})"
     return Table(slug("fixes", body.name), title, columns, tuple(rows))
+
+
+def duels(body: Evidence) -> Table:
+    """The full method against one model for all and against training alone, everywhere: points won and lost."""
+    rows = []
+    metrics = ("mean_accuracy", "worst_client")
+    wins = {(other, metric): [0, 0] for metric in metrics for other in RIVALS}
+    for place in PLACES:
+        gains = []
+        for metric in metrics:
+            for other in RIVALS:
+                gain = _gain(body, None, place, FULL, other, metric)
+                gains.append(gain)
+                wins[other, metric][0] += gain.value is not None and gain.value > 0
+                wins[other, metric][1] += gain.value is not None
+        best = max((figure.mean for figure in body.methods(place).values()), default=None)
+        own = body.get(place, FULL)
+        rows.append((*words(*place), entry(own, _PERCENT, 100, None, False), *gains, number(_percent(best), _PERCENT)))
+    note = f"Points that {FULL} is above (below) the other in mean accuracy and in its worst client. Won: " + ", ".join(
+        f"{won} of {run} against {other} ({'mean' if metric == metrics[0] else 'worst client'})"
+        for (other, metric), (won, run) in wins.items()
+    )
+    columns = ("data set", "scenario", f"{FULL} %", *(f"mean, {o}" for o in RIVALS), *(f"worst, {o}" for o in RIVALS))
+    return Table(slug("duels", body.name), f"{FULL} against the others ({body.name})", (*columns, "best method %"),
+                 tuple(rows), note + ".")  # fmt: skip
 
 
 def communication(body: Evidence) -> Table:
@@ -85,11 +112,13 @@ def entry(ours: Figure | None, form: str, scale: float, printed: Figure | None, 
     return Entry(form.format(ours.mean * scale) + spread + beside, ours.mean, False, ours.deviation, known)
 
 
-def _gain(body: Evidence, paper: Evidence | None, place: Place, one: str, other: str) -> Entry:
+def _gain(
+    body: Evidence, paper: Evidence | None, place: Place, one: str, other: str, metric: str = "mean_accuracy"
+) -> Entry:
     """One method's accuracy less another's, in points, beside the paper's."""
 
     def points(evidence: Evidence) -> float | None:
-        first, second = evidence.get(place, one), evidence.get(place, other)
+        first, second = evidence.get(place, one, metric), evidence.get(place, other, metric)
         return None if first is None or second is None else 100 * (first.mean - second.mean)
 
     ours, printed = points(body), points(paper) if paper is not None else None
@@ -104,6 +133,10 @@ def _rank(place: Place) -> tuple[int, int]:
         return names.index(name) if name in names else len(names)
 
     return order(list(DATASETS), place[0]), order(SCENARIOS, place[1])
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
 
 
 def _mega(value: float | None) -> float | None:

@@ -3,7 +3,7 @@
 import shlex
 
 from firma.report.table import Entry, Table, number
-from firma.study.evidence import label
+from firma.study.evidence import labels
 from firma.study.store import Stored
 
 _OPTIONS = ("clients", "rounds")
@@ -12,7 +12,7 @@ _OPTIONS = ("clients", "rounds")
 def command(cell: Stored) -> str:
     """The `firma run` that gives this cell's figures."""
     result = cell.result
-    preset, *changes = label(result.config, result.method).split()
+    preset, *changes = labels(result.config, result.method)[0].split()
     words = ["firma", "run", "--dataset", cell.dataset, "--scenario", cell.scenario, "--method", result.method]
     words += ["--preset", preset, "--seed", str(result.seed)]
     for change in changes:
@@ -30,7 +30,8 @@ def repeat_table(cells: list[Stored]) -> Table:
         rows.append(
             (
                 Entry(cell.dataset), Entry(cell.scenario), Entry(result.method),
-                Entry(label(result.config, result.method)), number(result.seed, "{:.0f}"), number(accuracy, "{:.4f}"),
+                Entry(", ".join(labels(result.config, result.method))), number(result.seed, "{:.0f}"),
+                number(accuracy, "{:.4f}"),
                 number(gini, "{:.4f}"), number(result.seconds, "{:.1f}"), Entry(command(cell)),
             )
         )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from firma.data.scenario import STUDY as SCENARIOS
 from firma.methods import METHODS
-from firma.report.part_tables import ablation, communication, entry, fixes, slug
+from firma.report.part_tables import ablation, communication, duels, entry, fixes, slug
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, words
 from firma.study.claims import CLAIMS
 from firma.study.evidence import Evidence
@@ -27,6 +27,7 @@ def all_tables(paper: Evidence, bodies: Mapping[str, Evidence]) -> Iterator[Tabl
         yield ablation(body, paper)
         if any(":" in key[2] for key in body.figures):
             yield fixes(body)
+        yield duels(body)
         yield communication(body)
         yield savings(body, paper)
     yield claims(paper, bodies)

@@ -66,10 +66,11 @@ def published() -> Evidence:
     return Evidence("paper's tables", figures, savings, exact=True)
 
 
-def label(config: Mapping[str, Any], method: str) -> str:
+def labels(config: Mapping[str, Any], method: str) -> list[str]:
     """What a run is called: its preset, and what differs from it: "paper rate=0.001 rounds=2".
 
-    The preset is the nearest one, whatever words the run was asked for with.
+    The preset is the nearest one, whatever words the run was asked for with. Where presets agree on a method's
+    numbers, one run belongs to both.
     """
     hyper = Hyper.model_validate({k: v for k, v in config["hyper"].items() if k in Hyper.model_fields})
     split = Split.model_validate({k: v for k, v in config["split"].items() if k in Split.model_fields})
@@ -79,23 +80,31 @@ def label(config: Mapping[str, Any], method: str) -> str:
         usual = hyper_for(method, preset, {}).model_dump() | split_for(preset, {}).model_dump()
         given = hyper.model_dump() | split.model_dump()
         candidates.append([preset, *(f"{name}={given[name]}" for name in given if given[name] != usual[name])])
-    words = min(candidates, key=len)
-    clients = config["clients"] + len(config["dropped"])
+    clients, sized = config["clients"] + len(config["dropped"]), []
     if size is not None and clients != size.clients:
-        words.append(f"clients={clients}")
+        sized.append(f"clients={clients}")
     if size is not None and config["rounds"] != size.rounds:
-        words.append(f"rounds={config['rounds']}")
-    return " ".join(words)
+        sized.append(f"rounds={config['rounds']}")
+    nearest = [words for words in candidates if len(words) == 1] or [
+        min(candidates, key=lambda words: (len(words), words[0] != config["preset"]))
+    ]
+    return [" ".join([*words, *sized]) for words in nearest]
+
+
+def grouped(cells: Iterable[Stored]) -> dict[str, list[Stored]]:
+    """Cells by label, the presets as they are first; runs that differ are never mixed."""
+    groups: dict[str, list[Stored]] = {}
+    for cell in cells:
+        for name in labels(cell.result.config, cell.result.method):
+            groups.setdefault(name, []).append(cell)
+    order = {preset: rank for rank, preset in enumerate(reversed(PRESETS))}
+    names = sorted(groups, key=lambda name: (order.get(name, len(order)), name))
+    return {name: groups[name] for name in names}
 
 
 def gathered(cells: Iterable[Stored]) -> dict[str, Evidence]:
-    """One body of evidence a label, the presets as they are first; runs that differ are never mixed."""
-    groups: dict[str, list[Stored]] = {}
-    for cell in cells:
-        groups.setdefault(label(cell.result.config, cell.result.method), []).append(cell)
-    order = {preset: rank for rank, preset in enumerate(("published", "paper"))}
-    names = sorted(groups, key=lambda name: (order.get(name, len(order)), name))
-    return {name: evidence(name, groups[name]) for name in names}
+    """One body of evidence a label."""
+    return {name: evidence(name, group) for name, group in grouped(cells).items()}
 
 
 def evidence(name: str, cells: Iterable[Stored]) -> Evidence:
