@@ -193,8 +193,10 @@ def _gather(floats, stored, scale, chosen, batch):
                 target[j] = np.float32(source[j]) * scale
     else:
         width = floats.shape[1]
-        for i in range(len(chosen)):
-            batch[i * width : (i + 1) * width] = floats[chosen[i]]
+        for i in range(len(chosen)):  # a loop: assigning slices compiles seconds of code for their error messages
+            row, place = floats[chosen[i]], batch[i * width : (i + 1) * width]
+            for j in range(width):
+                place[j] = row[j]
 
 
 @_inlined
@@ -337,7 +339,9 @@ def features(parameters, floats, stored, scale, order, chunk, table, epsilons, w
         _gather(floats, stored, scale, chosen, work[start : start + rows * n])
         _forward(parameters, work, rows, table, epsilons, len(table) - 1, start, whole, real, letters)
         for i in range(rows):
-            result[begin + i, :] = work[out + i * width : out + (i + 1) * width]
+            row = work[out + i * width : out + (i + 1) * width]
+            for j in range(width):
+                result[begin + i, j] = row[j]
 
 
 @_compiled
