@@ -51,12 +51,12 @@ def test_arrays_and_modules_of_the_users_own():
     x = rng.normal(size=(300, 5)) + 3 * np.eye(5)[y]
     pair = (nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.1), nn.BatchNorm1d(8), nn.Tanh()), nn.Linear(8, 3))
     before = [p.clone() for p in pair[0].parameters()]
-    result = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
+    result = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, preset="paper", model=pair)
     assert result.metrics["mean_accuracy"] > 0.8
     assert all(torch.equal(a, b) for a, b in zip(before, pair[0].parameters(), strict=True)), (
         "the user's stay as they were"
     )
-    again = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, model=pair)
+    again = firma.run((x, y), "iid", "fibfl++", clients=3, rounds=6, preset="paper", model=pair)
     assert np.array_equal(result.history, again.history), "dropout too is drawn by address"
 
 

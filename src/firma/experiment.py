@@ -21,12 +21,11 @@ from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.hyper import Hyper, Preset, Split, build, hyper_for, split_for
 from firma.methods import METHODS, Method, lookup
-from firma.mixing import beside, min_influence, power, ring_matrix, ring_row, spectral_radius
+from firma.mixing import beside
 from firma.models.split import ModelSource, SplitModel, build_model
-from firma.ordering import ring_cost, similarity, two_opt
+from firma.ordering import similarity, two_opt
 from firma.privacy.audit import Audit
 from firma.results import Result
-from firma.schedule import plan
 
 OnRound = Callable[[str, int, RoundOutcome], None]
 
@@ -179,44 +178,6 @@ def ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hy
         return tuple(range(len(partition.train)))
     proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
     return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
-
-
-def ring_report(
-    dataset: DatasetSource, scenario: str | None, method: str, clients: int | None, preset: str,
-    settings: Mapping[str, Any], seed: int,
-) -> dict[str, Any]:  # fmt: skip
-    """What ordering saves and how the ring mixes in its last round, everybody past the gate and equally accurate."""
-    row, source = lookup(method), load_dataset(dataset)
-    if row.topology != "ring":
-        raise BadInput(f"method = {method!r}: it has no ring; choose one with topology ring")
-    hyper, split = hyper_for(method, preset, settings), split_for(preset, settings)
-    scenario = scenario or default_scenario(source)
-    partition = deal(source, scenario, clients or source.clients, split, seed)
-    count = len(partition.train)
-    proportions = class_proportions(source.y_train, partition.train, source.classes)
-    alike = similarity(proportions, hyper.ring_cost)
-    order = two_opt(alike)
-    before, after = ring_cost(alike, range(count)), ring_cost(alike, order)
-    last = plan(row, hyper, count, source.rounds, source.rounds - 1)
-    one_pass = ring_matrix(order, [ring_row(last.pair, last.retention, last.gate)] * count)
-    whole_round = power(one_pass, last.passes)
-    return {
-        "dataset": source.name,
-        "scenario": scenario,
-        "preset": preset,
-        "method": method,
-        "clients": count,
-        "ring_cost": hyper.ring_cost,
-        "cost_identity": before,
-        "cost_optimised": after,
-        "saving_percent": 100 * (1 - after / before) if before > 0 else 0.0,
-        "order": order,
-        "passes": last.passes,
-        "retention": last.retention,
-        "spectral_radius_pass": spectral_radius(one_pass),
-        "spectral_radius_round": spectral_radius(whole_round),
-        "min_influence": min_influence(whole_round),
-    }
 
 
 def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:

@@ -7,7 +7,7 @@ import pytest
 
 from firma.data.cache import cache_folder, present
 from firma.data.known import KNOWN
-from firma.experiment import ring_report
+from firma.data.ring import ring_report
 
 UNPUBLISHED = ("skew-2", "skew-3")  # the paper does not say how these two were dealt
 with (Path(__file__).parent / "published_ring.csv").open() as file:

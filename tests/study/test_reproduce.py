@@ -51,7 +51,7 @@ def test_a_cell_is_what_firma_run_gives(monkeypatch, capsys, tmp_path):
 
     reproduce(monkeypatch, capsys, *SMALL, "--method", "fedavg", "--preset", "paper", "--out", str(tmp_path))
     (stored,) = read_all(tmp_path)
-    result = firma.run("digits", "iid", "fedavg", rounds=1, settings={"extractor_epochs": 1})
+    result = firma.run("digits", "iid", "fedavg", rounds=1, preset="paper", settings={"extractor_epochs": 1})
     assert stored.result.history.tolist() == result.history.tolist()
 
 

@@ -97,7 +97,7 @@ def grouped(cells: Iterable[Stored]) -> dict[str, list[Stored]]:
     for cell in cells:
         for name in labels(cell.result.config, cell.result.method):
             groups.setdefault(name, []).append(cell)
-    order = {preset: rank for rank, preset in enumerate(reversed(PRESETS))}
+    order: dict[str, int] = {preset: rank for rank, preset in enumerate(reversed(PRESETS))}
     names = sorted(groups, key=lambda name: (order.get(name, len(order)), name))
     return {name: groups[name] for name in names}
 

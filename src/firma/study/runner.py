@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.experiment import OnRound, ring_report, run
+from firma.data.ring import ring_report
+from firma.experiment import OnRound, run
 from firma.hyper import hyper_for
 from firma.methods import METHODS, lookup
 from firma.models.mlp import mlp
