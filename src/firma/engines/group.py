@@ -111,7 +111,7 @@ class Group:
             "parameters": self.stack.numpy(),
             "first": [each.first.numpy() for each in moments],
             "second": [each.second.numpy() for each in moments],
-            "steps": np.array([[each.steps["extractor"], each.steps["head"]] for each in moments], dtype=np.int64),
+            "steps": np.array([[m.steps["extractor"], m.steps["head"]] for m in moments], np.int64).reshape(-1, 2),
             "private": [[each.numpy() for each in client.private] for client in self.clients],
         }
 

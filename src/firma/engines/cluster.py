@@ -1,0 +1,102 @@
+"""A Ray cluster: joining or starting one, asking for results, and spreading independent work over it."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from firma.engines.workers import cores
+from firma.errors import BadInput
+
+Item = TypeVar("Item")
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # work counts as much as in a simulation; of a cluster that is started here only
+}
+
+
+class Lost(Exception):
+    """A process of the cluster, or something that it held, is gone."""
+
+
+def ray() -> Any:
+    """The library; it is imported by those only who ask for a cluster."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise BadInput("engine = 'ray': Ray is not installed; pip install 'firma[ray]'") from None
+    return ray
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """A cluster: the one that this process has joined, else the one at the address, else a new one on this machine."""
+    library = ray()
+    if library.is_initialized():
+        yield
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == "local" else {}
+    try:
+        library.init(wanted, log_to_driver=False, logging_level="error", **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise BadInput(f"address = {wanted!r}: no Ray cluster there ({str(error).splitlines()[0]})") from None
+    try:
+        yield
+    finally:
+        library.shutdown()
+
+
+def nodes() -> dict[str, int]:
+    """Living nodes with cores, and how many."""
+    found = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in ray().nodes() if each["Alive"]}
+    if not any(found.values()):
+        raise BadInput("engine = 'ray': no node of the cluster has a core to give")
+    return {node: count for node, count in found.items() if count}
+
+
+def answers(references: Any) -> Any:
+    """What was computed; `Lost` if a process died over it, and the error itself if the work failed."""
+    errors = ray().exceptions
+    gone = (
+        errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError,
+        errors.NodeDiedError,
+    )  # fmt: skip
+    try:
+        return ray().get(references)
+    except gone as error:
+        raise Lost(_sentence(error)) from None
+    except errors.RayTaskError as error:
+        if isinstance(error.cause, gone):
+            raise Lost(_sentence(error.cause)) from None
+        raise error.cause from None
+    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+        raise BadInput(
+            f"engine = 'ray': its object store is full ({_sentence(error)}); start Ray with a larger "
+            "--object-store-memory, or keep states less often with --recover"
+        ) from None
+
+
+def spread(work: Callable[[Item], Any], items: Sequence[Item], started: Callable[[Item], None]) -> Iterator[Any]:
+    """(item, work(item)) for every item, as they are done; one a core at a time, again if its process dies."""
+    task = ray().remote(work).options(num_cpus=1, max_retries=3)
+    room = sum(nodes().values())
+    left, running = list(items), {}
+    try:
+        while left or running:
+            while left and len(running) < room:
+                started(left[0])
+                running[task.remote(left[0])] = left.pop(0)
+            done, _ = ray().wait(list(running), num_returns=1)
+            item = running.pop(done[0])
+            yield item, answers(done[0])
+    finally:
+        for reference in running:
+            ray().cancel(reference, force=True)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
