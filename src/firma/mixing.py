@@ -109,7 +109,10 @@ def sparse_power(rows: Sequence[Row], passes: int) -> "csr_array":
     size = len(rows)
     here = np.arange(size)
     one_pass = csr_array(
-        (np.array(rows, dtype=np.float64).T.ravel(), (np.tile(here, 3), np.concatenate([here, here - 1, here + 1]) % size)),
+        (
+            np.array(rows, dtype=np.float64).T.ravel(),
+            (np.tile(here, 3), np.concatenate([here, here - 1, here + 1]) % size),
+        ),
         shape=(size, size),
     )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Changes, Json, changes
+from firma.cli.options import DATASET_HELP, ENGINE_HELP, SCENARIO_HELP, Address, Changes, Json, changes
 from firma.errors import BadInput
 from firma.hyper import Hyper, Split
 
@@ -45,6 +45,16 @@ def run(
     path: Annotated[str | None, typer.Option(help="auto (default): compiled where it can be; or autograd.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how each method was trained.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Pass every message on the record and judge it.")] = False,
+    engine: Annotated[str | None, typer.Option(help=ENGINE_HELP)] = None,
+    address: Address = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Save every round in this folder; the same command goes on where a killed one stopped."),
+    ] = None,
+    recover: Annotated[
+        int | None,
+        typer.Option(help="ray: rounds after which states are kept for a lost worker; 0: start over. Default: 1."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     json: Json = False,
 ) -> None:
@@ -59,7 +69,8 @@ def run(
     given = {
         "dataset": dataset, "scenario": scenario, "method": method, "clients": clients, "rounds": rounds, "seed": seed,
         "seeds": seeds, "preset": preset, "device": device, "workers": workers, "path": path,
-        "audit": audit or None,
+        "audit": audit or None, "engine": engine, "address": address, "recover": recover,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
     }  # fmt: skip
     values = _file(config) if config is not None else {}
     folder = out or (Path(values.pop("out")) if "out" in values else None)
@@ -105,6 +116,8 @@ def _train(chosen: "Config") -> "list[Result]":
     rounds = chosen.rounds or load_dataset(chosen.dataset).rounds
     with progress() as bar:
         waiting = "the first run on a machine compiles its kernels"
+        if chosen.engine == "ray":
+            waiting = "Ray and its workers take some ten seconds to start"
         task = bar.add_task("starting", total=rounds * len(chosen.method) * chosen.seeds, note=waiting)
 
         def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:

@@ -17,6 +17,7 @@ Numbers = NDArray[np.int64]
 _COLUMNS = 4096  # parameters at a time
 _ROWS = 64  # clients at a time, neighbours on the ring
 _NOTHING = 1e-10  # weights below this cannot be seen in float32, even a thousand of them
+_NOBODY: Mapping[int, Tensor] = {}
 _FULL = 512  # clients up to which the matrix of a round is held whole
 
 
@@ -82,7 +83,7 @@ def woven(plan: RoundPlan, order: Sequence[int], accuracies: Sequence[float]) ->
     return weave(rows, order, plan.passes)
 
 
-def blend(mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[int, Tensor] | None = None) -> None:
+def blend(mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[int, Tensor] = _NOBODY) -> None:
     """shared ← weave · shared; `shared` (n, P) holds a row of each of `clients`, `lent` are others' (P,) rows."""
     place = {client: row for row, client in enumerate(clients)}
     runs = [
@@ -94,7 +95,9 @@ def blend(mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[i
         kept = [at for at, client in enumerate(stretch.clients.tolist()) if client in place]
         rows = torch.tensor([place[client] for client in stretch.clients[kept].tolist()], device=shared.device)
         whole = slice(None) if len(kept) == len(stretch.clients) else torch.tensor(kept, device=shared.device)
-        groups.append((rows, whole, stretch.heard, torch.from_numpy(stretch.part).to(shared)))
+        groups.append(
+            (rows, whole, stretch.heard, torch.tensor(stretch.part, dtype=shared.dtype, device=shared.device))
+        )
     for start in range(0, shared.shape[1], _COLUMNS):
         span = slice(start, start + _COLUMNS)
         piece = shared[:, span]

@@ -84,7 +84,8 @@ def spread(work: Callable[[Item], Any], items: Sequence[Item], started: Callable
     """(item, work(item)) for every item, as they are done; one a core at a time, again if its process dies."""
     task = ray().remote(work).options(num_cpus=1, max_retries=3)
     room = sum(nodes().values())
-    left, running = list(items), {}
+    left = list(items)
+    running: dict[Any, Item] = {}
     try:
         while left or running:
             while left and len(running) < room:

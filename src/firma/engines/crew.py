@@ -34,7 +34,10 @@ class Host:
         if self._group is not None:
             self._group.close()
         self._group = None  # its memory is free before the next one asks for some
-        unpacked = [ClientData(*(read_only(array) for array in each[:4]), each[4]) for each in data]
+        unpacked = [
+            ClientData(read_only(x), read_only(y), read_only(x_test), read_only(y_test), scale)
+            for x, y, x_test, y_test, scale in data
+        ]
         self._group = Group(federation, numbers, unpacked)
         return self._group.described
 
@@ -127,9 +130,9 @@ def _layout(there: dict[str, int], workers: int | None, count: int | None) -> li
     """Posts on the nodes with most room, and threads over the posts, one each at least."""
     room = dict(there)
     total = min(workers or sum(room.values()), sum(room.values()))
-    posts = []
+    posts: list[Post] = []
     for _ in range(min(count or len(room), total)):
-        node = max(room, key=lambda node: (room[node] - 1e-6 * sum(post.node == node for post in posts)))
+        node = max(room, key=lambda node: room[node] - 1e-6 * sum(post.node == node for post in posts))
         posts.append(Post(node))
         room[node] -= 1
     for _ in range(total - len(posts)):

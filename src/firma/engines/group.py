@@ -108,11 +108,11 @@ class Group:
         moments = [client.moments for client in self.clients if client.moments is not None]
         return {
             "numbers": self.numbers,
-            "parameters": self.stack.numpy(),
-            "first": [each.first.numpy() for each in moments],
-            "second": [each.second.numpy() for each in moments],
+            "parameters": _array(self.stack),
+            "first": [_array(each.first) for each in moments],
+            "second": [_array(each.second) for each in moments],
             "steps": np.array([[m.steps["extractor"], m.steps["head"]] for m in moments], np.int64).reshape(-1, 2),
-            "private": [[each.numpy() for each in client.private] for client in self.clients],
+            "private": [[_array(each) for each in client.private] for client in self.clients],
         }
 
     def restore(self, state: State) -> None:
@@ -137,6 +137,11 @@ def read_only(array: Array) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)
+
+
+def _array(tensor: Tensor) -> Array:
+    """A tensor's memory as an array; on a GPU, a copy of it."""
+    return tensor.detach().cpu().numpy()
 
 
 def _test_accuracy(trainer: Trainer, client: Client) -> float:

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.group import State, read_only
 from firma.errors import BadInput
+from firma.training import choose
 
 _FORMAT = 1
 
@@ -25,8 +26,13 @@ _FORMAT = 1
 class Keep:
     """The checkpoints of one run, in a folder of its own below `folder`: another run, another folder."""
 
-    def __init__(self, folder: Path, run: Federation, path: str) -> None:
-        self.folder = folder / fingerprint(run, path)[:16]
+    def __init__(self, folder: Path, run: Federation) -> None:
+        self.folder = folder / fingerprint(run)[:16]
+
+    @classmethod
+    def of(cls, folder: Path | None, run: Federation) -> "Keep | None":
+        """Where there is a folder."""
+        return None if folder is None else cls(folder, run)
 
     def write(self, states: Sequence[State], outcomes: Sequence[RoundOutcome]) -> None:
         """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is whole."""
@@ -53,8 +59,8 @@ class Keep:
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise BadInput(
-                f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({error.strerror}); make room "
-                "and give the same command again, it goes on from the round before"
+                f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({error.strerror}); make "
+                "room and give the same command again, it goes on from the round before"
             ) from None
 
     def outcomes(self) -> list[RoundOutcome]:
@@ -93,8 +99,9 @@ class Keep:
         return sorted(self.folder.glob("round-[0-9]*"))
 
 
-def fingerprint(run: Federation, path: str) -> str:
+def fingerprint(run: Federation) -> str:
     """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it."""
+    path = choose(run.models[0], run.device, run.hyper.batch, run.path).name  # buffers are laid out as it has them
     facts = {
         "method": asdict(run.method), "hyper": run.hyper.model_dump(), "rounds": run.rounds, "seed": run.seed,
         "order": list(run.order), "pieces": [asdict(piece) for piece in run.models[0].layout().pieces], "path": path,

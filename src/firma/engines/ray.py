@@ -6,7 +6,6 @@ buffers: on a ring, those of clients whom another group hears; in an average, on
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,14 @@ Refs = list[Any]
 class RayFederation:
     """A federation in progress: `rounds` runs it; afterwards `parameters` is the (N, P) stack, where that fits.
 
-    Every `recover` rounds the state of all groups is kept on the driver's node, and in the folder `checkpoint` if there
-    is one. When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
+    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there is a `keep`.
+    When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
     """
 
-    def __init__(self, run: Federation, crew: Crew, checkpoint: Path | None = None, recover: int = 1) -> None:
+    def __init__(self, run: Federation, crew: Crew, keep: Keep | None = None, recover: int = 1) -> None:
         self.federation, self.layout = run, run.models[0].layout()
         self.parameters: Tensor | None = None
-        self._crew, self._recover = crew, recover
+        self._crew, self._keep, self._recover = crew, keep, recover
         self._groups = groups(run.order, run.sizes, [post.threads for post in crew.posts])
         self._owner = {number: group for group, numbers in enumerate(self._groups) for number in numbers}
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
@@ -49,7 +48,6 @@ class RayFederation:
         threads = sum(post.threads for post in crew.posts[: len(self._groups)])
         about = f"{path.name}, {threads} at a time ({path.reason})"
         self.described = f"{about} in {len(self._groups)} processes on Ray"
-        self._keep = Keep(checkpoint, run, path.name) if checkpoint is not None else None
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
@@ -134,7 +132,9 @@ class RayFederation:
             for (borrower, clients), block in zip(wanted.items(), rows, strict=True):
                 lent[borrower].append((clients, block))
         return [
-            self._call(group, "blend", plan, share, [clients for clients, _ in lent[group]], *(b for _, b in lent[group]))
+            self._call(
+                group, "blend", plan, share, [clients for clients, _ in lent[group]], *(b for _, b in lent[group])
+            )
             for group, share in enumerate(shares)
         ]
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from firma.engines.blend import woven
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.group import Group
+from firma.engines.keep import Keep
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
 from firma.mixing import size_weights
@@ -20,9 +21,9 @@ from firma.schedule import RoundPlan
 class Simulation:
     """A federation in progress: `rounds` runs it, `parameters` is the (N, P) stack of all clients' models."""
 
-    def __init__(self, federation: Federation, audit: Audit | None = None) -> None:
+    def __init__(self, federation: Federation, audit: Audit | None = None, keep: Keep | None = None) -> None:
         self.federation = federation
-        self.audit = audit
+        self.audit, self._keep = audit, keep
         self.layout = federation.models[0].layout()
         self._group = Group(federation, range(federation.clients), federation.data)
         self.path = self._group.path
@@ -38,15 +39,28 @@ class Simulation:
         return self._group.described
 
     def rounds(self) -> Iterator[RoundOutcome]:
-        """Run all rounds, one outcome each."""
+        """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
+        done = self._resumed()
+        yield from done
         try:
-            for number in range(self.federation.rounds):
+            for number in range(len(done), self.federation.rounds):
                 plan = self.federation.plan(number)
                 accuracies = self._group.train(plan)
                 messages, sent = self._mix(plan, accuracies)
-                yield RoundOutcome(number, np.array(self._group.test()), sent, messages)
+                done.append(RoundOutcome(number, np.array(self._group.test()), sent, messages))
+                if self._keep is not None:
+                    self._keep.write([self._group.state()], done)
+                yield done[-1]
         finally:
             self._group.close()
+
+    def _resumed(self) -> list[RoundOutcome]:
+        """What the checkpoint says was done, with clients as they were then."""
+        done = self._keep.outcomes() if self._keep is not None else []
+        if self._keep is not None and done:
+            for state in self._keep.states([range(self.federation.clients)]):
+                self._group.restore(state)
+        return done
 
     def _mix(self, plan: RoundPlan, accuracies: list[float]) -> tuple[int, int]:
         """Blend what is shared, in place; returns messages and bytes."""
