@@ -9,6 +9,7 @@ from firma.engines.workers import cores
 from firma.errors import BadInput
 
 Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -16,7 +17,7 @@ _SETTINGS = {
 }
 
 
-class Lost(Exception):
+class Lost(BadInput):
     """A process of the cluster, or something that it held, is gone."""
 
 
@@ -80,17 +81,27 @@ def answers(references: Any) -> Any:
         ) from None
 
 
-def spread(work: Callable[[Item], Any], items: Sequence[Item], started: Callable[[Item], None]) -> Iterator[Any]:
-    """(item, work(item)) for every item, as they are done; one a core at a time, again if its process dies."""
+def spread(
+    work: Callable[[Item, Any], Outcome], items: Sequence[Item], given: Callable[[Item], Any],
+    started: Callable[[Item], None],
+) -> Iterator[tuple[Item, Outcome]]:  # fmt: skip
+    """(item, work(item, given(item))) for every item, as they are done; one a core at a time, again if a process dies.
+
+    What is given is sent to every node once, however many items share it.
+    """
     task = ray().remote(work).options(num_cpus=1, max_retries=3)
     room = sum(nodes().values())
-    left = list(items)
+    left, sent = list(items), {}
     running: dict[Any, Item] = {}
     try:
         while left or running:
             while left and len(running) < room:
-                started(left[0])
-                running[task.remote(left[0])] = left.pop(0)
+                item = left.pop(0)
+                started(item)
+                argument = given(item)
+                if id(argument) not in sent:
+                    sent[id(argument)] = (argument, ray().put(argument))  # held, so that no other takes its address
+                running[task.remote(item, sent[id(argument)][1])] = item
             done, _ = ray().wait(list(running), num_returns=1)
             item = running.pop(done[0])
             yield item, answers(done[0])
