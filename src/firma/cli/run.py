@@ -79,7 +79,13 @@ def run(
     chosen = checked(values)
     if folder is not None:
         check_writable(folder)
-    results = _train(chosen)
+    try:
+        results = _train(chosen)
+    except KeyboardInterrupt:
+        if chosen.checkpoint is None:
+            raise
+        _interrupted(chosen.checkpoint)
+        raise typer.Exit(130) from None
     document = {"config": chosen.model_dump(), "results": [result.as_dict() for result in results]}
     if folder is not None:
         import json as encoder
@@ -125,6 +131,14 @@ def _train(chosen: "Config") -> "list[Result]":
             bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
         return list(run_all(chosen, on_round))
+
+
+def _interrupted(folder: str) -> None:
+    """One line on stderr: what is kept and how to go on."""
+    from firma.cli.console import err
+
+    what = f"the rounds that were done are kept in {folder}, the same command goes on from there"
+    err.print(f"firma: interrupted; {what}", soft_wrap=True, highlight=False)
 
 
 def _show(chosen: "Config", results: "list[Result]", folder: Path | None) -> None:

@@ -44,7 +44,8 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise BadInput(f"address = {wanted!r}: no Ray cluster there ({str(error).splitlines()[0]})") from None
+        hint = "one that asks for a token needs RAY_AUTH_MODE=token and that token, see docs/scale.md"
+        raise BadInput(f"address = {wanted!r}: no Ray cluster answers ({_sentence(error)}); {hint}") from None
     try:
         yield
     finally:
