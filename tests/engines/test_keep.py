@@ -95,7 +95,18 @@ def test_a_full_disk_is_one_sentence(make_federation, tmp_path, monkeypatch):
 
 
 def test_the_command_resumes_too(monkeypatch, capsys, tmp_path):
-    words = ["run", "--dataset", "digits", "--method", "fedavg", "--rounds", "2", "--checkpoint", str(tmp_path), "--json"]
+    words = [
+        "run",
+        "--dataset",
+        "digits",
+        "--method",
+        "fedavg",
+        "--rounds",
+        "2",
+        "--checkpoint",
+        str(tmp_path),
+        "--json",
+    ]
     monkeypatch.setattr(sys, "argv", ["firma", *words])
     with pytest.raises(SystemExit, match="0"):
         main()

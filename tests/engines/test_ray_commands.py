@@ -64,6 +64,13 @@ def test_importing_the_commands_does_not_import_ray():
     assert output == "False\n"
 
 
+def test_nobody_at_the_address_is_one_line_at_once(monkeypatch, capsys):
+    pytest.importorskip("ray")
+    code, out, err = command(monkeypatch, capsys, "run", "--engine", "ray", "--address", "127.0.0.1:1")
+    assert (code, out) == (2, "")
+    assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
+
+
 def test_run_gives_the_simulations_figures(monkeypatch, capsys, cluster):
     words = ["run", *FAST, "--method", "all", "--json"]
     _, ours, _ = command(monkeypatch, capsys, *words, "--engine", "ray", "--workers", "2")
@@ -92,7 +99,7 @@ def test_reproduce_spreads_cells_and_writes_each_once(monkeypatch, capsys, tmp_p
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 
 
-RUN = {"rounds": 12, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}
+RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}
 DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
 
 
@@ -107,18 +114,18 @@ def wait_for(found, process):
 def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_path):
     whole = firma.run("digits", "dir-0.5", "fibfl++", **RUN)
     process = subprocess.Popen([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)])
-    wait_for(lambda: list(tmp_path.glob("*/round-000003")), process)
+    wait_for(lambda: list(tmp_path.glob("*/round-000002")), process)
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=60)
     (saved,) = tmp_path.glob("*/round-*")
-    assert 3 <= int(saved.name[6:]) < 12
+    assert 2 <= int(saved.name[6:]) < 8
     told = []
     again = firma.run(
         "digits", "dir-0.5", "fibfl++", checkpoint=str(tmp_path), on_round=lambda *each: told.append(each[2]), **RUN
     )
     np.testing.assert_array_equal(again.history, whole.history)
     assert torch.equal(again.parameters, whole.parameters)
-    assert [outcome.number for outcome in told] == list(range(12))
+    assert [outcome.number for outcome in told] == list(range(8))
     assert again.sent_bytes == whole.sent_bytes
 
 
@@ -147,12 +154,3 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
     assert out == ""
     assert err.startswith("firma: interrupted; the rounds that were done are kept in")
     assert "Traceback" not in err
-
-
-def test_no_cluster_at_the_address_is_one_line():
-    words = ["run", "--engine", "ray", "--address", "127.0.0.1:1"]
-    command = [sys.executable, "-m", "firma", *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert "address = '127.0.0.1:1': no Ray cluster answers" in done.stderr
-    assert "Traceback" not in done.stderr

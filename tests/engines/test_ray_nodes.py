@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("ray")
-from firma.engines.cluster import connected, nodes
+from firma.engines.cluster import answers, connected, nodes, ray
 from firma.engines.crew import Crew
 from firma.engines.ray import RayFederation
 from firma.engines.simulation import Simulation
@@ -41,6 +43,8 @@ def test_clients_of_a_dead_node_go_on_elsewhere(make_federation):
             with connected(process.stdout.readline().strip()), Crew() as crew:
                 before = {post.node for post in crew.posts}
                 assert len(before) == 2
+                (far,) = (post for post in crew.posts if post.node != ray().get_runtime_context().get_node_id())
+                worker = Path(f"/proc/{answers(far.actor.ready.remote())}")
                 engine = RayFederation(federation, crew)
                 for outcome in engine.rounds():
                     outcomes.append(outcome)
@@ -48,6 +52,8 @@ def test_clients_of_a_dead_node_go_on_elsewhere(make_federation):
                         process.stdin.write("\n")
                         process.stdin.flush()
                         assert process.stdout.readline() == "gone\n"
+                        while worker.exists():  # it sees within a second that its node is gone
+                            time.sleep(0.05)
                 after = {post.node for post in crew.posts}
                 assert len(after) == 1
                 assert after < before

@@ -1,6 +1,8 @@
 """A Ray cluster: joining or starting one, asking for results, and spreading independent work over it."""
 
 import os
+import re
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -41,6 +43,7 @@ def connected(address: str | None) -> Iterator[None]:
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "local"
     own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == "local" else {}
+    _probe(wanted)
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -50,6 +53,15 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         library.shutdown()
+
+
+def _probe(address: str) -> None:
+    """Nobody at HOST:PORT is said at once; Ray itself would try for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
+        try:
+            socket.create_connection((found[1], int(found[2])), timeout=10).close()
+        except OSError as error:
+            raise BadInput(f"address = {address!r}: nobody answers there ({error.strerror or error})") from None
 
 
 def nodes() -> dict[str, int]:
