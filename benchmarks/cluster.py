@@ -9,6 +9,7 @@ python benchmarks/cluster.py weak                        one node with its clien
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -36,27 +37,53 @@ from firma.methods import lookup
 Json = dict[str, Any]
 
 
-def seconds(running: Any) -> list[float]:
-    """Of every round but the first, in which code is loaded and memory is touched for the first time."""
-    marks = []
+def seconds(running: Any, used: list[float] | None = None) -> list[float]:
+    """Of every round but the first, in which code is loaded and memory is touched for the first time.
+
+    `used` gets the processor seconds of this process and of all that descend from it, Ray's own included.
+    """
+    marks, busy = [], []
     for _ in running.rounds():
         marks.append(time.perf_counter())
+        busy.append(_family_seconds())
+    if used is not None:
+        used += [after - before for before, after in pairwise(busy)]
     return [after - before for before, after in pairwise(marks)]
+
+
+def _family_seconds() -> float:
+    parents, own = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+        own[int(path.parent.name)] = int(fields[11]) + int(fields[12])
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(own[pid] for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 def overhead(given: argparse.Namespace) -> Json:
     """Ray over simulation, seconds a round; both take turns while the cluster stands ready."""
     (run,) = federations(WORKS[given.work], given.rounds + 1)
     times: dict[str, list[float]] = {"simulation": [], "ray": []}
+    used: dict[str, list[float]] = {"simulation": [], "ray": []}
     with connected(None), Crew(count=given.processes) as crew:
         for _ in range(given.repeats):
             wait_for_quiet(given.patience)
-            times["simulation"] += seconds(Simulation(run))
+            times["simulation"] += seconds(Simulation(run), used["simulation"])
             wait_for_quiet(given.patience)
-            times["ray"] += seconds(RayFederation(run, crew, recover=given.recover))
-    return {"work": given.work, "recover": given.recover, "processes": len(crew.posts), "seconds": times} | {
-        name: pick(times["ray"]) / pick(times["simulation"]) - 1
-        for name, pick in {"overhead": min, "overhead_median": statistics.median}.items()
+            times["ray"] += seconds(RayFederation(run, crew, recover=given.recover), used["ray"])
+    facts = {"work": given.work, "recover": given.recover, "processes": len(crew.posts)}
+    return facts | {
+        "overhead": min(times["ray"]) / min(times["simulation"]) - 1,
+        "overhead_median": statistics.median(times["ray"]) / statistics.median(times["simulation"]) - 1,
+        "overhead_cpu": min(used["ray"]) / min(used["simulation"]) - 1,
+        "seconds": times,
+        "cpu_seconds": used,
     }
 
 
