@@ -36,16 +36,17 @@ class Weave:
 
     heard: Numbers  # clients in the order of their seats; one may be there twice
     stretches: tuple[Stretch, ...]
+    seat: Numbers  # of every client; nothing in a part of a weave
 
     def of(self, group: Sequence[int]) -> "Weave":
-        """What a group of clients that sit together needs; stretches that it shares with others stay whole.
+        """What clients that sit together, in the order of their seats, need; stretches shared with others stay whole.
 
         Whole, so that every product has the shape that it has without groups, and its sums come out the same.
         """
-        chosen = [each for each in self.stretches if np.isin(each.clients, group).any()]
+        chosen = self.stretches[self.seat[group[0]] // _ROWS : self.seat[group[-1]] // _ROWS + 1]
         first, last = chosen[0].heard.start, chosen[-1].heard.stop
         moved = [Stretch(s.clients, slice(s.heard.start - first, s.heard.stop - first), s.part) for s in chosen]
-        return Weave(self.heard[first:last], tuple(moved))
+        return Weave(self.heard[first:last], tuple(moved), self.seat[:0])
 
 
 def weave(rows: Sequence[Row], order: Sequence[int], passes: int) -> Weave:
@@ -71,7 +72,7 @@ def weave(rows: Sequence[Row], order: Sequence[int], passes: int) -> Weave:
         part = seated[start:stop][:, heard[span]]
         part = part if isinstance(part, np.ndarray) else part.toarray()
         stretches.append(Stretch(seats[start:stop], span, part.astype(np.float32)))
-    return Weave(seats[heard], tuple(stretches))
+    return Weave(seats[heard], tuple(stretches), np.argsort(seats))
 
 
 def woven(plan: RoundPlan, order: Sequence[int], accuracies: Sequence[float]) -> Weave:

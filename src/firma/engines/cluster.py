@@ -46,7 +46,7 @@ def connected(address: str | None) -> Iterator[None]:
     _probe(wanted)
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, library.exceptions.RayError) as error:
         hint = "one that asks for a token needs RAY_AUTH_MODE=token and that token, see docs/scale.md"
         raise BadInput(f"address = {wanted!r}: no Ray cluster answers ({_sentence(error)}); {hint}") from None
     try:
