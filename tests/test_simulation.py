@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from firma.engines.blend import blend
+from firma.engines.blend import blend, weave
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS, lookup
 from firma.mixing import Gate, beside, pair, power, ring_matrix, ring_row
@@ -130,7 +130,7 @@ def test_any_number_of_workers_gives_the_same_bits(make_federation, workers):
     assert torch.equal(finish(replace(alone, workers=workers))[0], finish(alone)[0])
 
 
-@pytest.mark.parametrize(("size", "passes"), [(5, 2), (150, 1), (150, 75)])
+@pytest.mark.parametrize(("size", "passes"), [(5, 2), (150, 1), (150, 75), (600, 1), (600, 300)])
 def test_blending_in_blocks_is_the_whole_product(size, passes):
     rng = np.random.default_rng(0)
     order = rng.permutation(size)
@@ -138,5 +138,12 @@ def test_blending_in_blocks_is_the_whole_product(size, passes):
     matrix = power(ring_matrix(order.tolist(), rows), passes)
     shared = torch.from_numpy(rng.normal(size=(size, 9000))).float()
     expected = torch.from_numpy(matrix).float() @ shared
-    blend(matrix, shared, order.tolist())
+    before, whole = shared.clone(), weave(rows, order.tolist(), passes)
+    blend(whole, shared, range(size))
     torch.testing.assert_close(shared, expected, rtol=1e-5, atol=1e-6)
+    for seats in np.array_split(order, 3):  # each group with rows of others that it asks for
+        part, own = whole.of(seats.tolist()), before[seats].clone()
+        asked = {client: before[client] for client in set(part.heard.tolist()) - set(seats.tolist())}
+        assert len(asked) < size - len(seats) or 2 * passes >= size or size < 64
+        blend(part, own, seats.tolist(), asked)
+        torch.testing.assert_close(own, shared[seats], rtol=1e-6, atol=1e-7)

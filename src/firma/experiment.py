@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenario import parse
 from firma.engines.federation import ClientData, Federation, RoundOutcome
-from firma.engines.simulation import Simulation
+from firma.engines.start import EngineName, Place, Start, started
 from firma.errors import BadInput
 from firma.hyper import Hyper, Preset, Split, build, hyper_for, split_for
 from firma.methods import METHODS, Method, lookup
@@ -25,7 +26,7 @@ from firma.mixing import beside
 from firma.models.split import ModelSource, SplitModel, build_model
 from firma.ordering import similarity, two_opt
 from firma.privacy.audit import Audit
-from firma.results import Result
+from firma.results import Result, check_writable
 
 OnRound = Callable[[str, int, RoundOutcome], None]
 
@@ -47,6 +48,10 @@ class Config(BaseModel):
     path: Literal["auto", "autograd"] = "auto"
     workers: int | None = Field(None, ge=1)
     audit: bool = False
+    engine: EngineName = "simulation"
+    address: str | None = None
+    checkpoint: str | None = None
+    recover: int = Field(1, ge=0)
     set: Mapping[str, Any] = Field(default_factory=dict)
 
     @field_validator("method", mode="before")
@@ -65,6 +70,16 @@ def config(values: Mapping[str, Any]) -> Config:
         hyper_for(lookup(name).name, checked.preset, checked.set)
     split_for(checked.preset, checked.set)
     device_of(checked.device)
+    if checked.engine == "ray" and (checked.audit or checked.device != "cpu"):
+        raise BadInput(
+            "engine = 'ray': it trains on CPUs and keeps no audit; take the simulation for --audit or --device"
+        )
+    if checked.engine != "ray" and checked.address is not None:
+        raise BadInput(f"address = {checked.address!r}: it is of a Ray cluster; add --engine ray")
+    if checked.checkpoint is not None and not checked.recover:
+        raise BadInput("recover = 0: then there is nothing for the checkpoint; take 1 or more")
+    if checked.audit and checked.checkpoint is not None:
+        raise BadInput("checkpoint: an audit cannot be resumed; leave one of the two out")
     return checked
 
 
@@ -83,6 +98,10 @@ def run(
     path: Literal["auto", "autograd"] = "auto",
     workers: int | None = None,
     audit: bool = False,
+    engine: EngineName = "simulation",
+    address: str | None = None,
+    checkpoint: str | None = None,
+    recover: int = 1,
     on_round: OnRound | None = None,
 ) -> Result:
     """Train one federation and return its result.
@@ -92,23 +111,35 @@ def run(
     row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
     `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
     `path` "autograd" trains by torch even where compiled kernels could; `workers` clients are trained at a time, by
-    default one a core. `on_round(method, seed, outcome)` is called after every round.
+    default one a core. `engine` "ray" runs on the Ray cluster at `address`, else on the one that this process has
+    joined, else on one that it starts; `recover` is the number of rounds after which the state is kept there for the
+    case that a worker is lost. With a folder `checkpoint` the same call goes on where a killed one stopped.
+    `on_round(method, seed, outcome)` is called after every round.
     """
     name = method if isinstance(method, str) else "local"
     values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
     how = {"device": device, "path": path, "workers": workers, "audit": audit}
-    checked = config(values | how | {"preset": preset, "set": settings or {}})
-    return _run(
-        checked, load_dataset(dataset), lookup(method) if isinstance(method, str) else method, seed, model, on_round
-    )
+    where = {"engine": engine, "address": address, "checkpoint": checkpoint, "recover": recover}
+    checked = config(values | how | where | {"preset": preset, "set": settings or {}})
+    row = lookup(method) if isinstance(method, str) else method
+    with started(_place(checked)) as start:
+        return _run(checked, load_dataset(dataset), row, seed, model, on_round, start)
 
 
 def run_all(checked: Config, on_round: OnRound | None = None) -> Iterator[Result]:
     """Every method and seed of a configuration, one result at a time."""
     dataset = load_dataset(checked.dataset)
-    for name in checked.method:
-        for seed in range(checked.seed, checked.seed + checked.seeds):
-            yield _run(checked, dataset, lookup(name), seed, "mlp", on_round)
+    with started(_place(checked)) as start:
+        for name in checked.method:
+            for seed in range(checked.seed, checked.seed + checked.seeds):
+                yield _run(checked, dataset, lookup(name), seed, "mlp", on_round, start)
+
+
+def _place(checked: Config) -> Place:
+    folder = Path(checked.checkpoint) if checked.checkpoint is not None else None
+    if folder is not None:
+        check_writable(folder, "checkpoint")
+    return Place(checked.engine, checked.address, checked.workers, folder, checked.recover)
 
 
 def _run(
@@ -118,8 +149,9 @@ def _run(
     seed: int,
     source: ModelSource,
     on_round: OnRound | None,
+    start: Start,
 ) -> Result:
-    started = time.perf_counter()
+    began = time.perf_counter()
     scenario = checked.scenario or default_scenario(dataset)
     hyper = hyper_for(method.name, checked.preset, checked.set)
     split = split_for(checked.preset, checked.set)
@@ -132,9 +164,9 @@ def _run(
         workers=checked.workers,
     )
     audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
-    simulation = Simulation(federation, audit)
+    running = start(federation, audit)
     outcomes = []
-    for outcome in simulation.rounds():
+    for outcome in running.rounds():
         outcomes.append(outcome)
         if on_round is not None:
             on_round(method.name, seed, outcome)
@@ -146,10 +178,10 @@ def _run(
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
-        seconds=time.perf_counter() - started,
-        path=simulation.described,
+        seconds=time.perf_counter() - began,
+        path=running.described,
         audit=audit.summary() if audit is not None else None,
-        parameters=simulation.parameters,
+        parameters=running.parameters,
         template=federation.models[0],
     )
 

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firma.methods import Weights
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Matrix = NDArray[np.float64]
 GOLDEN = (1 + math.sqrt(5)) / 2
@@ -94,6 +97,37 @@ def star_matrix(sizes: Sequence[int]) -> Matrix:
 def power(matrix: Matrix, passes: int) -> Matrix:
     """`passes` synchronous passes in one matrix."""
     return np.linalg.matrix_power(matrix, passes)
+
+
+def sparse_power(rows: Sequence[Row], passes: int) -> "csr_array":
+    """The same for a ring that is too large for a full matrix; rows and columns are seats, `rows` in their order.
+
+    Even many passes reach a few neighbours only: a weight below 1e-14 is dropped on the way, and rows still sum to 1.
+    """
+    from scipy.sparse import csr_array, diags_array, eye_array
+
+    size = len(rows)
+    here = np.arange(size)
+    one_pass = csr_array(
+        (
+            np.array(rows, dtype=np.float64).T.ravel(),
+            (np.tile(here, 3), np.concatenate([here, here - 1, here + 1]) % size),
+        ),
+        shape=(size, size),
+    )
+
+    def product(left: csr_array, right: csr_array) -> csr_array:
+        result = left @ right
+        result.data[result.data < 1e-14] = 0.0
+        result.eliminate_zeros()
+        return csr_array(diags_array(1 / result.sum(axis=1)) @ result)
+
+    result, square = csr_array(eye_array(size)), one_pass
+    while passes:
+        result = product(result, square) if passes & 1 else result
+        passes >>= 1
+        square = product(square, square) if passes else square
+    return result
 
 
 def spectral_radius(matrix: Matrix) -> float:

@@ -148,13 +148,13 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: Path, option: str = "out") -> None:
     """Make the output folder and try it, before anyone waits for a run."""
     try:
         with tempfile.TemporaryFile(dir=_made(folder)):
             pass
     except OSError as error:
-        raise BadInput(f"out = {str(folder)!r}: cannot write there ({error.strerror})") from None
+        raise BadInput(f"{option} = {str(folder)!r}: cannot write there ({error.strerror})") from None
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -11,11 +11,19 @@ SCENARIO_HELP = (
     "iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
     "Default: natural where the data name clients, else skew-1."
 )
+ENGINE_HELP = (
+    "simulation (default): in this process; ray: on a Ray cluster, whose workers take some ten seconds to start. "
+    "Needs pip install 'firma[ray]'."
+)
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]
 Preset = Annotated[str, typer.Option(help="paper: its numbers, sound switches; published: all as in its study.")]
 Seed = Annotated[int, typer.Option(help="Seed of initial weights and batches.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster to run on, HOST:PORT or auto. Default: RAY_ADDRESS, else one is started here."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
 Changes = Annotated[
     list[str] | None,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firma.cli.options import Changes, changes
+from firma.cli.options import ENGINE_HELP, Address, Changes, changes
+from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.engines.federation import RoundOutcome
@@ -36,6 +37,8 @@ def reproduce(
         "results/study"
     ),
     set_: Changes = None,
+    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} A cell is then run on one core.")] = "simulation",
+    address: Address = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="List the cells that are left, and run none.")] = False,
 ) -> None:
     """Run the study: data sets x scenarios x methods x presets x seeds, one small file a cell.
@@ -46,13 +49,15 @@ def reproduce(
     """
     from firma.cli.console import out as console
     from firma.study.grid import Choice, cells
-    from firma.study.runner import pending, run_cells
+    from firma.study.runner import pending, run_cells, spread_cells
     from firma.study.store import at_work
 
     choice = Choice(
         dataset or (), scenario or (), method or (), preset or (), seeds, rounds, clients, only, ablations,
         changes(set_),
     )  # fmt: skip
+    if engine not in ("simulation", "ray") or (address is not None and engine != "ray"):
+        raise BadInput(f"engine = {engine!r}: choose simulation or ray; --address goes with ray")
     wanted = cells(choice)
     if dry:
         for cell in pending(wanted, out):
@@ -63,7 +68,12 @@ def reproduce(
         written = 0
         try:
             with _tracked(left, len(wanted)) as tracker:
-                for done in run_cells(left, out, tracker.start, tracker.round):
+                finished = (
+                    spread_cells(left, out, tracker.start, address)
+                    if engine == "ray" and left
+                    else run_cells(left, out, tracker.start, tracker.round)
+                )
+                for done in finished:
                     written += 1
                     tracker.finish(done)
         except KeyboardInterrupt:
@@ -94,21 +104,21 @@ class _Tracker:
     ) -> None:
         from firma.study.runner import work
 
-        self.works = [work(cell) for cell in left]
+        self.work, self.total = work, sum(work(cell) for cell in left)
         self.left, self.wanted, self.say, self.often = left, wanted, say, often
-        self.finished, self.rounds, self.started = 0, 0, time.monotonic()
+        self.finished, self.worked, self.part, self.started = 0, 0.0, 0.0, time.monotonic()
 
     def start(self, cell: "Cell") -> None:
-        self.rounds = 0
+        self.cell, self.part = cell, 0.0
         self._say(cell, "starting")
 
     def round(self, method: str, seed: int, outcome: "RoundOutcome") -> None:
-        self.rounds = outcome.number + 1
-        cell = self.left[self.finished]
-        self._say(cell, f"round {self.rounds}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
+        number, cell = outcome.number + 1, self.cell
+        self.part = self.work(cell) * number / cell.rounds
+        self._say(cell, f"round {number}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
 
     def finish(self, done: "Finished") -> None:
-        self.finished, self.rounds = self.finished + 1, 0
+        self.finished, self.worked, self.part = self.finished + 1, self.worked + self.work(done.cell), 0.0
         accuracy = done.result.metrics["mean_accuracy"]
         self._say(done.cell, f"{accuracy:.3f} in {done.result.seconds:.1f} s", whole=True)
 
@@ -119,10 +129,7 @@ class _Tracker:
 
     def _share(self) -> float:
         """Work done over all work that was left at the start."""
-        done = sum(self.works[: self.finished])
-        if self.finished < len(self.left):
-            done += self.works[self.finished] * self.rounds / self.left[self.finished].rounds
-        return done / sum(self.works)
+        return (self.worked + self.part) / self.total
 
     def _time_left(self) -> str:
         share = self._share()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Changes, Json, changes
+from firma.cli.options import DATASET_HELP, ENGINE_HELP, SCENARIO_HELP, Address, Changes, Json, changes
 from firma.errors import BadInput
 from firma.hyper import Hyper, Split
 
@@ -48,6 +48,16 @@ def run(
     path: Annotated[str | None, typer.Option(help="auto (default): compiled where it can be; or autograd.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how each method was trained.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Pass every message on the record and judge it.")] = False,
+    engine: Annotated[str | None, typer.Option(help=ENGINE_HELP)] = None,
+    address: Address = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Save every round in this folder; the same command goes on where a killed one stopped."),
+    ] = None,
+    recover: Annotated[
+        int | None,
+        typer.Option(help="ray: rounds after which states are kept for a lost worker; 0: start over. Default: 1."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     json: Json = False,
 ) -> None:
@@ -62,7 +72,8 @@ def run(
     given = {
         "dataset": dataset, "scenario": scenario, "method": method, "clients": clients, "rounds": rounds, "seed": seed,
         "seeds": seeds, "preset": preset, "device": device, "workers": workers, "path": path,
-        "audit": audit or None,
+        "audit": audit or None, "engine": engine, "address": address, "recover": recover,
+        "checkpoint": None if checkpoint is None else str(checkpoint),
     }  # fmt: skip
     values = _file(config) if config is not None else {}
     folder = out or (Path(values.pop("out")) if "out" in values else None)
@@ -71,7 +82,13 @@ def run(
     chosen = checked(values)
     if folder is not None:
         check_writable(folder)
-    results = _train(chosen)
+    try:
+        results = _train(chosen)
+    except KeyboardInterrupt:
+        if chosen.checkpoint is None:
+            raise
+        _interrupted(chosen.checkpoint)
+        raise typer.Exit(130) from None
     document = {"config": chosen.model_dump(), "results": [result.as_dict() for result in results]}
     if folder is not None:
         import json as encoder
@@ -108,6 +125,8 @@ def _train(chosen: "Config") -> "list[Result]":
     rounds = chosen.rounds or load_dataset(chosen.dataset).rounds
     with progress() as bar:
         waiting = "the first run on a machine compiles its kernels"
+        if chosen.engine == "ray":
+            waiting = "Ray and its workers take some ten seconds to start"
         task = bar.add_task("starting", total=rounds * len(chosen.method) * chosen.seeds, note=waiting)
 
         def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
@@ -115,6 +134,14 @@ def _train(chosen: "Config") -> "list[Result]":
             bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
         return list(run_all(chosen, on_round))
+
+
+def _interrupted(folder: str) -> None:
+    """One line on stderr: what is kept and how to go on."""
+    from firma.cli.console import err
+
+    what = f"the rounds that were done are kept in {folder}, the same command goes on from there"
+    err.print(f"firma: interrupted; {what}", soft_wrap=True, highlight=False)
 
 
 def _show(chosen: "Config", results: "list[Result]", folder: Path | None) -> None:

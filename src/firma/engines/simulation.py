@@ -6,104 +6,83 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firma.engines.blend import blend
+from firma.engines.blend import woven
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.local import train_round
+from firma.engines.group import Group
+from firma.engines.keep import Keep
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
-from firma.engines.workers import Workers
-from firma.mixing import beside, power, ring_matrix, ring_row, size_weights
+from firma.mixing import size_weights
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
 from firma.schedule import RoundPlan
-from firma.training import Client, Job, Moments, Trainer, choose
 
 
 class Simulation:
     """A federation in progress: `rounds` runs it, `parameters` is the (N, P) stack of all clients' models."""
 
-    def __init__(self, federation: Federation, audit: Audit | None = None) -> None:
+    def __init__(self, federation: Federation, audit: Audit | None = None, keep: Keep | None = None) -> None:
         self.federation = federation
-        self.audit = audit
+        self.audit, self._keep = audit, keep
         self.layout = federation.models[0].layout()
-        self.path = choose(federation.models[0], federation.device, federation.hyper.batch, federation.path)
-        starts = torch.stack([self.path.inward(model.flat()) for model in federation.models])
-        self._stack = _on_lines(starts, federation.clients, federation.device)
-        self._clients = [self._client(number) for number in range(federation.clients)]
-        self._workers = Workers(self.path, federation.clients, federation.workers)
+        self._group = Group(federation, range(federation.clients), federation.data)
+        self.path = self._group.path
 
     @property
     def parameters(self) -> Tensor:
         """(N, P) parameters as torch lays them out: extractor first, head behind it."""
-        return self.path.outward(self._stack)
+        return self.path.outward(self._group.stack)
 
     @property
     def described(self) -> str:
         """How clients are trained and why, for people."""
-        return f"{self.path.name}, {self._workers.count} at a time ({self.path.reason})"
+        return self._group.described
 
     def rounds(self) -> Iterator[RoundOutcome]:
-        """Run all rounds, one outcome each."""
+        """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
+        done = self._resumed()
+        yield from done
         try:
-            for number in range(self.federation.rounds):
+            for number in range(len(done), self.federation.rounds):
                 plan = self.federation.plan(number)
-                accuracies = self._train(plan)
+                accuracies = self._group.train(plan)
                 messages, sent = self._mix(plan, accuracies)
-                tested = self._workers.each(self._clients, _test_accuracy)
-                yield RoundOutcome(number, np.array(tested), sent, messages)
+                done.append(RoundOutcome(number, np.array(self._group.test()), sent, messages))
+                if self._keep is not None:
+                    self._keep.write([self._group.state()], done)
+                yield done[-1]
         finally:
-            self._workers.close()
+            self._group.close()
 
-    def _client(self, number: int) -> Client:
-        data, device = self.federation.data[number], self.federation.device
-        models = self.federation.models
-        private = [each.detach().clone().to(device) for each in models[number % len(models)].buffers()]
-        moments = None
-        if self.federation.method.persistent == "yes":
-            zeros = torch.zeros(self.layout.size, device=device)
-            moments = Moments(zeros, zeros.clone())
-        return Client(
-            number, data.inputs.to(device), data.labels.to(device), data.test_inputs.to(device),
-            data.test_labels.to(device), data.scale, self._stack[number], private, moments,
-        )  # fmt: skip
-
-    def _train(self, plan: RoundPlan) -> list[float]:
-        """Every client's local training; their training accuracies where a gate asks for them."""
-        run = self.federation
-        job = Job(run.method, run.hyper, plan.phases)
-
-        def train(trainer: Trainer, client: Client) -> float:
-            return train_round(trainer, client, job, plan, run.seed, self.path)
-
-        return self._workers.each(self._clients, train)
+    def _resumed(self) -> list[RoundOutcome]:
+        """What the checkpoint says was done, with clients as they were then."""
+        done = self._keep.outcomes() if self._keep is not None else []
+        if self._keep is not None and done:
+            for state in self._keep.states([range(self.federation.clients)]):
+                self._group.restore(state)
+        return done
 
     def _mix(self, plan: RoundPlan, accuracies: list[float]) -> tuple[int, int]:
         """Blend what is shared, in place; returns messages and bytes."""
         if plan.mixing == "none":
             return 0, 0
-        span = self.layout.span("model" if plan.shares == "model" else "extractor")
         if self.audit is not None:
-            return self._exchange(plan, accuracies, span, self.audit)
-        shared = self._stack[:, span]
-        order = self.federation.order
+            return self._exchange(plan, accuracies, self.audit)
+        run, shared = self.federation, self._group.shared(plan)
         if plan.mixing == "ring":
-            rows = [
-                ring_row(plan.pair, plan.retention, plan.gate, accuracies[left], accuracies[right])
-                for _, (left, right) in sorted(beside(order).items())
-            ]
-            blend(power(ring_matrix(order, rows), plan.passes), shared, order)
+            self._group.blend(plan, woven(plan, run.order, accuracies))
         else:
-            weights = torch.from_numpy(size_weights(self.federation.sizes)).to(shared)
+            weights = torch.from_numpy(size_weights(run.sizes)).to(shared)
             shared.copy_((weights @ shared).expand_as(shared))
-        return traffic(plan, self.federation.clients, shared.shape[1])
+        return traffic(plan, run.clients, shared.shape[1])
 
-    def _exchange(self, plan: RoundPlan, accuracies: list[float], span: slice, audit: Audit) -> tuple[int, int]:
+    def _exchange(self, plan: RoundPlan, accuracies: list[float], audit: Audit) -> tuple[int, int]:
         """The same by the protocol itself, message by message, on the record.
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
         run, whole = self.federation, self.parameters
-        shared = whole[:, span]
+        shared = whole[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
         peers = {
             i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i])
             for i in range(run.clients)
@@ -114,18 +93,6 @@ class Simulation:
         for number, values in drive(peers, audit.record).items():
             if number != SERVER:
                 shared[number] = values
-        self._stack.copy_(self.path.inward(whole))
+        self._group.stack.copy_(self.path.inward(whole))
         receipts = audit.receipts[before:]
         return len(receipts), sum(receipt.size for receipt in receipts)
-
-
-def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
-    """(N, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time."""
-    size = starts.shape[1]
-    stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
-    stack.copy_(starts.expand(clients, -1))
-    return stack
-
-
-def _test_accuracy(trainer: Trainer, client: Client) -> float:
-    return trainer.correct(client, test=True) / len(client.test_labels)

@@ -1,10 +1,12 @@
 """Running the cells that are not there yet."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.ring import ring_report
@@ -33,13 +35,48 @@ class Finished:
 
 def simulate(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
     """Run a cell in this process; with it comes what 2-opt saves on its ring, whoever uses that."""
-    dataset = _loaded(cell.dataset)
+    return _simulated(cell, _loaded(cell.dataset), on_round, workers=None)
+
+
+def _simulated(
+    cell: Cell, dataset: Dataset, on_round: OnRound | None, workers: int | None
+) -> tuple[Result, Mapping[str, Any]]:
     result = run(
         dataset, cell.scenario, cell.method, clients=cell.clients, rounds=cell.rounds, seed=cell.seed,
-        preset=cell.preset, settings=cell.settings, on_round=on_round,
+        preset=cell.preset, settings=cell.settings, workers=workers, on_round=on_round,
     )  # fmt: skip
     report = ring_report(dataset, cell.scenario, _ORDERED, cell.clients, cell.preset, cell.settings, cell.seed)
     return result, {name: report[name] for name in _RING}
+
+
+def spread_cells(
+    cells: Sequence[Cell], folder: Path, on_start: Callable[[Cell], None], address: str | None
+) -> Iterator[Finished]:
+    """Run cells on a Ray cluster, one a core at a time; this process alone writes, each when it is done."""
+    from firma.engines.cluster import connected, spread
+
+    loaded: dict[str, Dataset] = {}
+
+    def given(cell: Cell) -> Dataset:
+        if cell.dataset not in loaded:
+            loaded[cell.dataset] = _in_memory(load_dataset(cell.dataset))
+        return loaded[cell.dataset]
+
+    with connected(address):
+        for cell, (result, ring) in spread(_alone, cells, given, on_start):
+            save(folder, cell, result, ring)
+            yield Finished(cell, result)
+
+
+def _alone(cell: Cell, dataset: Dataset) -> tuple[Result, Mapping[str, Any]]:
+    """A cell on one core of some node, which need not have the data set."""
+    result, ring = _simulated(cell, dataset, None, workers=1)
+    return replace(result, parameters=None, template=None), ring
+
+
+def _in_memory(dataset: Dataset) -> Dataset:
+    """The data set without files behind it."""
+    return replace(dataset, x_train=np.asarray(dataset.x_train), x_test=np.asarray(dataset.x_test))
 
 
 def pending(cells: Sequence[Cell], folder: Path) -> list[Cell]:

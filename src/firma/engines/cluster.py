@@ -1,0 +1,127 @@
+"""A Ray cluster: joining or starting one, asking for results, and spreading independent work over it."""
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from firma.engines.workers import cores
+from firma.errors import BadInput
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_worker_niceness": "0",  # work counts as much as in a simulation; of a cluster that is started here only
+}
+
+
+class Lost(BadInput):
+    """A process of the cluster, or something that it held, is gone."""
+
+
+def ray() -> Any:
+    """The library; it is imported by those only who ask for a cluster."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise BadInput("engine = 'ray': Ray is not installed; pip install 'firma[ray]'") from None
+    return ray
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """A cluster: the one that this process has joined, else the one at the address, else a new one on this machine."""
+    library = ray()
+    if library.is_initialized():
+        yield
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == "local" else {}
+    _probe(wanted)
+    try:
+        library.init(wanted, log_to_driver=False, logging_level="error", **own)
+    except (ConnectionError, ValueError, RuntimeError, library.exceptions.RayError) as error:
+        hint = "one that asks for a token needs RAY_AUTH_MODE=token and that token, see docs/scale.md"
+        raise BadInput(f"address = {wanted!r}: no Ray cluster answers ({_sentence(error)}); {hint}") from None
+    try:
+        yield
+    finally:
+        library.shutdown()
+
+
+def _probe(address: str) -> None:
+    """Nobody at HOST:PORT is said at once; Ray itself would try for minutes."""
+    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
+        try:
+            socket.create_connection((found[1], int(found[2])), timeout=10).close()
+        except OSError as error:
+            raise BadInput(f"address = {address!r}: nobody answers there ({error.strerror or error})") from None
+
+
+def nodes() -> dict[str, int]:
+    """Living nodes with cores, and how many."""
+    found = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in ray().nodes() if each["Alive"]}
+    if not any(found.values()):
+        raise BadInput("engine = 'ray': no node of the cluster has a core to give")
+    return {node: count for node, count in found.items() if count}
+
+
+def answers(references: Any) -> Any:
+    """What was computed; `Lost` if a process died over it, and the error itself if the work failed."""
+    errors = ray().exceptions
+    gone = (
+        errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError,
+        errors.NodeDiedError,
+    )  # fmt: skip
+    try:
+        return ray().get(references)
+    except gone as error:
+        raise Lost(_sentence(error)) from None
+    except errors.RayTaskError as error:
+        if isinstance(error.cause, gone):
+            raise Lost(_sentence(error.cause)) from None
+        raise error.cause from None
+    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+        raise BadInput(
+            f"engine = 'ray': its object store is full ({_sentence(error)}); start Ray with a larger "
+            "--object-store-memory, or keep states less often with --recover"
+        ) from None
+
+
+def spread(
+    work: Callable[[Item, Any], Outcome], items: Sequence[Item], given: Callable[[Item], Any],
+    started: Callable[[Item], None],
+) -> Iterator[tuple[Item, Outcome]]:  # fmt: skip
+    """(item, work(item, given(item))) for every item, as they are done; one a core at a time, again if a process dies.
+
+    What is given is sent to every node once, however many items share it.
+    """
+    task = ray().remote(work).options(num_cpus=1, max_retries=3)
+    room = sum(nodes().values())
+    left, sent = list(items), {}
+    running: dict[Any, Item] = {}
+    try:
+        while left or running:
+            while left and len(running) < room:
+                item = left.pop(0)
+                started(item)
+                argument = given(item)
+                if id(argument) not in sent:
+                    sent[id(argument)] = (argument, ray().put(argument))  # held, so that no other takes its address
+                running[task.remote(item, sent[id(argument)][1])] = item
+            done, _ = ray().wait(list(running), num_returns=1)
+            item = running.pop(done[0])
+            yield item, answers(done[0])
+    finally:
+        for reference in running:
+            ray().cancel(reference, force=True)
+
+
+def _sentence(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

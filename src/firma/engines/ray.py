@@ -1,0 +1,189 @@
+"""The engine for a cluster: the simulation's groups of clients in Ray's actors, and what passes between them.
+
+Only numbers (accuracies) pass through the driver. Parameters go from node to node through the object store as flat
+buffers: on a ring, those of clients whom another group hears; in an average, one weighted sum a group.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firma.engines.blend import woven
+from firma.engines.cluster import Lost, answers, ray
+from firma.engines.crew import Crew, pack
+from firma.engines.federation import Federation, RoundOutcome
+from firma.engines.keep import Keep
+from firma.engines.traffic import traffic
+from firma.errors import BadInput
+from firma.mixing import size_weights
+from firma.schedule import RoundPlan
+from firma.training import choose
+
+_FITS = 2 * 2**30  # bytes of parameters that are brought together in this process when all is done
+_ATTEMPTS = 5  # at one round, each with new processes for those that were lost
+Refs = list[Any]
+
+
+class RayFederation:
+    """A federation in progress: `rounds` runs it; afterwards `parameters` is the (N, P) stack, where that fits.
+
+    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there is a `keep`.
+    When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
+    """
+
+    def __init__(self, run: Federation, crew: Crew, keep: Keep | None = None, recover: int = 1) -> None:
+        self.federation, self.layout = run, run.models[0].layout()
+        self.parameters: Tensor | None = None
+        self._crew, self._keep, self._recover = crew, keep, recover
+        self._groups = groups(run.order, run.sizes, [post.threads for post in crew.posts])
+        self._owner = {number: group for group, numbers in enumerate(self._groups) for number in numbers}
+        self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
+        path = choose(run.models[0], run.device, run.hyper.batch, run.path)
+        threads = sum(post.threads for post in crew.posts[: len(self._groups)])
+        about = f"{path.name}, {threads} at a time ({path.reason})"
+        self.described = f"{about} in {len(self._groups)} processes on Ray"
+
+    def rounds(self) -> Iterator[RoundOutcome]:
+        """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
+        done = self._resumed()
+        yield from done
+        told, kept, failures, entered = len(done), list(done), 0, False
+        while True:
+            try:
+                if not entered:
+                    self._enter()
+                    entered = True
+                if len(done) == self.federation.rounds:
+                    self.parameters = self._collected()
+                    return
+                done.append(self._round(len(done)))
+                if self._recover and len(done) % self._recover == 0:
+                    self._save(done)
+                    kept = list(done)
+            except Lost as error:
+                failures, entered, done = failures + 1, False, list(kept)
+                if failures == _ATTEMPTS:
+                    raise BadInput(f"engine = 'ray': round {told + 1} failed {failures} times; last: {error}") from None
+                continue
+            if len(done) > told:
+                told, failures = len(done), 0
+                yield done[-1]
+
+    def _resumed(self) -> list[RoundOutcome]:
+        """What the checkpoint says was done; its states are ready for `_enter`."""
+        done = self._keep.outcomes() if self._keep is not None else []
+        if self._keep is not None and done:
+            self._kept = [ray().put(state) for state in self._keep.states(self._groups)], None
+        return done
+
+    def _enter(self) -> None:
+        """Every group in a living process, in the state that was kept last."""
+        self._crew.mend()
+        run, started = self.federation, []
+        for group, numbers in enumerate(self._groups):
+            models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
+            post = self._crew.posts[group]
+            part = replace(run, data=(), models=models, workers=post.threads)
+            started.append(post.actor.begin.remote(part, numbers, self._data[group]))
+        answers(started)
+        answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
+
+    def _save(self, done: Sequence[RoundOutcome]) -> None:
+        """Bring the states to this node; what was kept before is let go when all are there."""
+        states = self._ask("state")
+        self._kept = states, answers(states)
+        if self._keep is not None:
+            self._keep.write(self._kept[1], done)
+
+    def _round(self, number: int) -> RoundOutcome:
+        run = self.federation
+        plan = run.plan(number)
+        accuracies = self._by_client(answers(self._ask("train", plan)))
+        mixed = self._mix(plan, accuracies)
+        tested = self._ask("test")
+        answers(mixed)
+        shared = self.layout.span("model" if plan.shares == "model" else "extractor")
+        messages, sent = traffic(plan, run.clients, shared.stop - shared.start)
+        return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
+
+    def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
+        if plan.mixing == "none":
+            return []
+        return self._blend(plan, accuracies) if plan.mixing == "ring" else self._average(plan)
+
+    def _blend(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
+        """The ring's mixing: each group lends to every other the rows that it hears, then all blend their own."""
+        whole = woven(plan, self.federation.order, accuracies.tolist())
+        shares = [whole.of(numbers) for numbers in self._groups]
+        asked: list[dict[int, list[int]]] = [{} for _ in self._groups]  # lender: borrower: clients
+        for borrower, share in enumerate(shares):
+            for client in dict.fromkeys(share.heard.tolist()):
+                if self._owner[client] != borrower:
+                    asked[self._owner[client]].setdefault(borrower, []).append(client)
+        lent: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
+        for lender, wanted in enumerate(asked):
+            rows = self._several(lender, len(wanted), "lend", plan, *wanted.values()) if wanted else []
+            for (borrower, clients), block in zip(wanted.items(), rows, strict=True):
+                lent[borrower].append((clients, block))
+        return [
+            self._call(
+                group, "blend", plan, share, [clients for clients, _ in lent[group]], *(b for _, b in lent[group])
+            )
+            for group, share in enumerate(shares)
+        ]
+
+    def _average(self, plan: RoundPlan) -> Refs:
+        """Everybody's average by size: each group sums its clients, then each adds up one piece of all sums."""
+        weights, count = size_weights(self.federation.sizes), len(self._groups)
+        parts = [
+            self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
+            for group, numbers in enumerate(self._groups)
+        ]
+        mean = [self._crew.posts[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
+        return self._ask("adopt", plan, *mean)
+
+    def _collected(self) -> Tensor | None:
+        """(N, P) parameters as torch lays them out; None if they are too many for one process."""
+        run = self.federation
+        if 4 * run.clients * self.layout.size > _FITS:
+            return None
+        stack = torch.empty(run.clients, self.layout.size)
+        for numbers, part in zip(self._groups, answers(self._ask("outward")), strict=True):
+            stack.numpy()[list(numbers)] = part
+        return stack
+
+    def _by_client(self, parts: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+        """Numbers that groups returned, in the order of the clients."""
+        result = np.empty(self.federation.clients)
+        for numbers, part in zip(self._groups, parts, strict=True):
+            result[list(numbers)] = part
+        return result
+
+    def _call(self, group: int, name: str, *arguments: Any) -> Any:
+        return self._crew.posts[group].actor.call.remote(name, *arguments)
+
+    def _ask(self, name: str, *arguments: Any) -> Refs:
+        return [self._call(group, name, *arguments) for group in range(len(self._groups))]
+
+    def _several(self, group: int, count: int, name: str, *arguments: Any) -> Refs:
+        method = self._crew.posts[group].actor.several.options(num_returns=count)
+        result = method.remote(name, *arguments)
+        return [result] if count == 1 else list(result)
+
+
+def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -> list[tuple[int, ...]]:
+    """Clients that sit together, a group for every process, with samples in proportion to its threads."""
+    count = min(len(threads), len(order))
+    held = np.array([sizes[client] for client in order], dtype=np.float64)
+    middles = held.cumsum() - held / 2
+    shares = np.cumsum(threads[:count]) / sum(threads[:count]) * held.sum()
+    cuts = [0]
+    for number, cut in enumerate(np.searchsorted(middles, shares[:-1]), start=1):
+        cuts.append(min(max(int(cut), cuts[-1] + 1), len(order) - (count - number)))
+    return [tuple(order[start:stop]) for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True)]

@@ -1,0 +1,49 @@
+"""One small Ray cluster for all tests of a module, in processes of its own, and workers on it."""
+
+import os
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+# A token for the clusters of these tests alone; Ray reads it when it is imported.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+START = """
+import sys
+from firma.engines.cluster import ray
+ray().init("local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="error",
+           object_store_memory=200_000_000)
+print(ray().get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A running cluster."""
+    pytest.importorskip("ray")
+    command = [sys.executable, "-c", START]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def cluster(address):
+    """This process as a member of it."""
+    from firma.engines.cluster import connected
+
+    with connected(address):
+        yield
+
+
+@pytest.fixture(scope="module")
+def crews(cluster):
+    """Crews of one and of three processes."""
+    from firma.engines.crew import Crew
+
+    with Crew(workers=1) as one, Crew(workers=4, count=3) as three:
+        yield {1: one, 3: three}

@@ -1,0 +1,156 @@
+"""firma run and firma reproduce on a cluster: the same tables, messages and habits as without one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import firma
+from firma.cli import main
+from firma.study.store import read_all
+
+FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
+
+
+def command(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["firma", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("words", [["run"], ["reproduce", "--out", "nowhere"]])
+def test_without_ray_it_says_what_to_install(monkeypatch, capsys, tmp_path, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, out, err = command(monkeypatch, capsys, *words, "--engine", "ray")
+    assert (code, out) == (2, "")
+    assert err == "firma: engine = 'ray': Ray is not installed; pip install 'firma[ray]'\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "--engine", "ray", "--audit"], "keeps no audit"),
+        (["run", "--address", "here:1"], "add --engine ray"),
+        (["run", "--engine", "spark"], "engine = 'spark'"),
+        (["run", "--checkpoint", "x", "--recover", "0"], "recover = 0"),
+        (["run", "--checkpoint", "x", "--audit"], "cannot be resumed"),
+        (["reproduce", "--address", "here:1"], "goes with ray"),
+        (["reproduce", "--engine", "spark"], "engine = 'spark'"),
+    ],
+)
+def test_what_does_not_go_together(monkeypatch, capsys, tmp_path, words, says):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = command(monkeypatch, capsys, *words)
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_importing_the_commands_does_not_import_ray():
+    script = "import sys, firma.cli, firma.experiment, firma.study.runner; print('ray' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "False\n"
+
+
+def test_nobody_at_the_address_is_one_line_at_once(monkeypatch, capsys):
+    pytest.importorskip("ray")
+    code, out, err = command(monkeypatch, capsys, "run", "--engine", "ray", "--address", "127.0.0.1:1")
+    assert (code, out) == (2, "")
+    assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
+
+
+def test_run_gives_the_simulations_figures(monkeypatch, capsys, cluster):
+    words = ["run", *FAST, "--method", "all", "--json"]
+    _, ours, _ = command(monkeypatch, capsys, *words, "--engine", "ray", "--workers", "2")
+    _, theirs, _ = command(monkeypatch, capsys, *words)
+    for left, right in zip(json.loads(ours)["results"], json.loads(theirs)["results"], strict=True):
+        assert left["history"] == right["history"]
+        assert (left["bytes"], left["messages"], left["order"]) == (right["bytes"], right["messages"], right["order"])
+        assert "on Ray" in left["path"]
+
+
+def test_reproduce_spreads_cells_and_writes_each_once(monkeypatch, capsys, tmp_path, cluster):
+    words = ["reproduce", "--dataset", "digits", "--scenario", "iid", "--method", "fedavg", "--method", "fibfl++"]
+    words += ["--seeds", "1", "--rounds", "1", "--set", "extractor_epochs=1", "--out"]
+    code, out, err = command(monkeypatch, capsys, *words, str(tmp_path / "ray"), "--engine", "ray")
+    assert code == 0
+    assert "4 cells run" in out
+    assert "4/4" in err
+    files = sorted((tmp_path / "ray" / "cells").iterdir())
+    times = [path.stat().st_mtime_ns for path in files]
+    _, out, _ = command(monkeypatch, capsys, *words, str(tmp_path / "ray"), "--engine", "ray")
+    assert "0 cells run, 4 were there already" in out
+    assert [path.stat().st_mtime_ns for path in files] == times
+    command(monkeypatch, capsys, *words, str(tmp_path / "one"))
+    ours, theirs = read_all(tmp_path / "ray"), read_all(tmp_path / "one")
+    for left, right in zip(ours, theirs, strict=True):
+        assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
+
+
+RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}
+DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
+
+
+def wait_for(found, process):
+    deadline = time.monotonic() + 120
+    while not found():
+        assert process.poll() is None, "it ended too soon"
+        assert time.monotonic() < deadline, "nothing was saved"
+        time.sleep(0.01)
+
+
+def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_path):
+    whole = firma.run("digits", "dir-0.5", "fibfl++", **RUN)
+    process = subprocess.Popen([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)])
+    wait_for(lambda: list(tmp_path.glob("*/round-000002")), process)
+    process.send_signal(signal.SIGKILL)
+    process.wait(timeout=60)
+    (saved,) = tmp_path.glob("*/round-*")
+    assert 2 <= int(saved.name[6:]) < 8
+    told = []
+    again = firma.run(
+        "digits", "dir-0.5", "fibfl++", checkpoint=str(tmp_path), on_round=lambda *each: told.append(each[2]), **RUN
+    )
+    np.testing.assert_array_equal(again.history, whole.history)
+    assert torch.equal(again.parameters, whole.parameters)
+    assert [outcome.number for outcome in told] == list(range(8))
+    assert again.sent_bytes == whole.sent_bytes
+
+
+def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
+    words = [
+        "run",
+        "--engine",
+        "ray",
+        "--address",
+        address,
+        "--workers",
+        "1",
+        "--dataset",
+        "digits",
+        "--rounds",
+        "9999",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "firma", *words, "--checkpoint", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    wait_for(lambda: list(tmp_path.glob("*/round-*")), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.startswith("firma: interrupted; the rounds that were done are kept in")
+    assert "Traceback" not in err

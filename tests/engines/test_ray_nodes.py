@@ -1,0 +1,68 @@
+"""A node that dies: its clients go on elsewhere, from their last round."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("ray")
+from firma.engines.cluster import answers, connected, nodes, ray
+from firma.engines.crew import Crew
+from firma.engines.ray import RayFederation
+from firma.engines.simulation import Simulation
+
+TWO_NODES = """
+import sys
+from firma.engines.cluster import ray
+ray()
+from ray.cluster_utils import Cluster
+quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
+size = {"num_cpus": 1, "object_store_memory": 150_000_000}
+cluster = Cluster(initialize_head=True, head_node_args=size | {"_system_config": quick, "include_dashboard": False})
+node = cluster.add_node(**size)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+sys.stdin.readline()
+cluster.remove_node(node, allow_graceful=False)
+print("gone", flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+def test_clients_of_a_dead_node_go_on_elsewhere(make_federation):
+    federation = make_federation("fibfl++", 5, rounds=6)
+    outcomes = []
+    command = [sys.executable, "-c", TWO_NODES]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            with connected(process.stdout.readline().strip()), Crew() as crew:
+                before = {post.node for post in crew.posts}
+                assert len(before) == 2
+                (far,) = (post for post in crew.posts if post.node != ray().get_runtime_context().get_node_id())
+                worker = Path(f"/proc/{answers(far.actor.ready.remote())}")
+                engine = RayFederation(federation, crew)
+                for outcome in engine.rounds():
+                    outcomes.append(outcome)
+                    if outcome.number == 2:
+                        process.stdin.write("\n")
+                        process.stdin.flush()
+                        assert process.stdout.readline() == "gone\n"
+                        while worker.exists():  # it sees within a second that its node is gone
+                            time.sleep(0.05)
+                after = {post.node for post in crew.posts}
+                assert len(after) == 1
+                assert after < before
+                assert after == set(nodes())
+        finally:
+            process.stdin.close()
+            process.wait(timeout=60)
+    simulation = Simulation(federation)
+    np.testing.assert_array_equal(
+        [outcome.accuracies for outcome in outcomes], [outcome.accuracies for outcome in simulation.rounds()]
+    )
+    torch.testing.assert_close(engine.parameters, simulation.parameters, rtol=1e-4, atol=1e-6)
