@@ -48,7 +48,9 @@ class Keep:
                 shutil.rmtree(old, ignore_errors=True)
             draft.mkdir(parents=True)
             for number, state in enumerate(states):
-                save_file({name: read_only(array) for name, array in _arrays(state)}, draft / _name(number))
+                save_file(
+                    {name: read_only(array).contiguous() for name, array in _arrays(state)}, draft / _name(number)
+                )
                 _synced(draft / _name(number))
             (draft / "state.json").write_text(json.dumps(facts), encoding="utf-8")
             _synced(draft / "state.json")
