@@ -16,6 +16,7 @@ from firma.data.arrays import validation
 from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenario import parse
+from firma.encoding import Wire
 from firma.engines.federation import ClientData, Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
@@ -48,6 +49,7 @@ class Config(BaseModel):
     path: Literal["auto", "autograd"] = "auto"
     workers: int | None = Field(None, ge=1)
     audit: bool = False
+    wire: Wire = "float32"
     set: Mapping[str, Any] = Field(default_factory=dict)
 
     @field_validator("method", mode="before")
@@ -84,6 +86,7 @@ def run(
     path: Literal["auto", "autograd"] = "auto",
     workers: int | None = None,
     audit: bool = False,
+    wire: Wire = "float32",
     on_round: OnRound | None = None,
 ) -> Result:
     """Train one federation and return its result.
@@ -93,11 +96,12 @@ def run(
     row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
     `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
     `path` "autograd" trains by torch even where compiled kernels could; `workers` clients are trained at a time, by
-    default one a core. `on_round(method, seed, outcome)` is called after every round.
+    default one a core. `wire` is how messages write parameters: "float32", "bfloat16" or "int8", all passed for real.
+    `on_round(method, seed, outcome)` is called after every round.
     """
     name = method if isinstance(method, str) else "local"
     values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
-    how = {"device": device, "path": path, "workers": workers, "audit": audit}
+    how = {"device": device, "path": path, "workers": workers, "audit": audit, "wire": wire}
     checked = config(values | how | {"preset": preset, "set": settings or {}})
     return _run(
         checked, load_dataset(dataset), lookup(method) if isinstance(method, str) else method, seed, model, on_round
@@ -131,6 +135,7 @@ def _run(
         assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),
         path=checked.path,
         workers=checked.workers,
+        wire=checked.wire,
     )
     audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
     simulation = Simulation(federation, audit)
@@ -260,6 +265,7 @@ def describe(
         "hyper": federation.hyper.model_dump(),
         "split": split.model_dump(),
         "device": checked.device,
+        "wire": checked.wire,
         "versions": {
             "firma": version("firma"),
             "torch": torch.__version__,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Changes, Json, changes
+from firma.cli.options import DATASET_HELP, SCENARIO_HELP, WIRE_HELP, Changes, Json, changes
 from firma.errors import BadInput
 from firma.hyper import Hyper, Split
 
@@ -45,6 +45,7 @@ def run(
     path: Annotated[str | None, typer.Option(help="auto (default): compiled where it can be; or autograd.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how each method was trained.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Pass every message on the record and judge it.")] = False,
+    wire: Annotated[str | None, typer.Option(help=WIRE_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     json: Json = False,
 ) -> None:
@@ -59,7 +60,7 @@ def run(
     given = {
         "dataset": dataset, "scenario": scenario, "method": method, "clients": clients, "rounds": rounds, "seed": seed,
         "seeds": seeds, "preset": preset, "device": device, "workers": workers, "path": path,
-        "audit": audit or None,
+        "audit": audit or None, "wire": wire,
     }  # fmt: skip
     values = _file(config) if config is not None else {}
     folder = out or (Path(values.pop("out")) if "out" in values else None)

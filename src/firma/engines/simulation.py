@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from firma.engines.blend import blend
+from firma.engines.carriage import carried
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.local import train_round
 from firma.engines.lockstep import drive
@@ -82,8 +83,9 @@ class Simulation:
         if plan.mixing == "none":
             return 0, 0
         span = self.layout.span("model" if plan.shares == "model" else "extractor")
-        if self.audit is not None:
-            return self._exchange(plan, accuracies, span, self.audit)
+        if self.audit is not None or self.federation.wire != "float32":
+            unasked = Audit(self.layout, beside(self.federation.order))
+            return self._exchange(plan, accuracies, span, self.audit or unasked)
         shared = self._stack[:, span]
         order = self.federation.order
         if plan.mixing == "ring":
@@ -105,13 +107,13 @@ class Simulation:
         run, whole = self.federation, self.parameters
         shared = whole[:, span]
         peers = {
-            i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i])
+            i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i], run.wire)
             for i in range(run.clients)
         }
         if plan.mixing == "star":
-            peers[SERVER] = hub_round(range(run.clients), plan, torch.zeros_like(shared[0]))
+            peers[SERVER] = hub_round(range(run.clients), plan, torch.zeros_like(shared[0]), run.wire)
         before = len(audit.receipts)
-        for number, values in drive(peers, audit.record).items():
+        for number, values in drive(peers, audit.record, lambda message: carried(message, self.layout)).items():
             if number != SERVER:
                 shared[number] = values
         self._stack.copy_(self.path.inward(whole))

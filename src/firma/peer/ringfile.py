@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.hyper import Hyper, Preset, hyper_for, sentence
 from firma.methods import Method, lookup
@@ -50,6 +51,7 @@ class Ring(BaseModel):
     preset: Preset = "paper"
     proportions: Literal["plain", "noisy", "none"] = "plain"  # what members tell of their classes to order the ring
     epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
+    wire: Wire = "float32"  # how extractors are written in messages, unless a site chooses otherwise for its own
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
     gathering: float = Field(600.0, gt=0)  # seconds in which everybody must have appeared
     set: Mapping[str, Any] = Field(default_factory=dict)

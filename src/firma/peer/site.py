@@ -106,6 +106,19 @@ class LocalSite:
 
         return self._workers.each([self.client], work)[0]
 
+    def score(self, extractor: Tensor) -> float:
+        """Accuracy of another's extractor under this site's head on this site's training data; nothing stays of it."""
+        own = self.client.parameters.clone()
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return trainer.correct(client, test=False) / len(client.labels)
+
+        try:
+            self.blend(extractor)
+            return self._workers.each([self.client], work)[0]
+        finally:
+            self.client.parameters.copy_(own)
+
     def test(self) -> float:
         """Accuracy on this site's test data."""
 
