@@ -91,7 +91,10 @@ def _nothing(shared: Tensor) -> Peer:
 def _ring(
     me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float, wire: Wire, score: Score | None
 ) -> Peer:
-    """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for."""
+    """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for.
+
+    Accuracies are told once a round. Scores are asked in every pass: a liar could send rubbish from the second one on.
+    """
     left, right = beside(order)[me]
     others = tuple(sorted({left, right} - {me}))
     if not others:
@@ -101,7 +104,7 @@ def _ring(
         told = accuracy if plan.gate is not None and step == 0 else None
         message = Message(wrap(plan, shared), told, wire=wire)
         arrived = yield Exchange(others, others, message, (plan.number, step))
-        if row is None:
+        if row is None or (score is not None and plan.gate is not None):
             found = accuracies(arrived, score if plan.gate is not None else None)
             row = ring_row(plan.pair, plan.retention, plan.gate, found[left], found[right])
         blend = row.left * arrived[left].state.values + row.right * arrived[right].state.values

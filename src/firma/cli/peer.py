@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
 _VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
+_METRICS = "Answer Prometheus at /metrics on this [HOST:]PORT, such as 9100; without a host, on this machine only."
 LOST = 3  # exit code: a neighbour is gone, the checkpoint is whole
 
 
@@ -26,6 +27,7 @@ def join(
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
+    metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else."""
@@ -40,7 +42,9 @@ def join(
     if listen is not None:
         check_address(listen)
     sends = checked_wire(wire) if wire is not None else None
-    setup = Setup(read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate)
+    setup = Setup(
+        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics
+    )
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)
 
@@ -49,12 +53,17 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     """Drive the node; each way to stop has its sentence and its exit code."""
     import signal
     import sys
+    from contextlib import nullcontext
 
     from firma.peer.checkpoint import latest
     from firma.peer.desk import PeerLost
+    from firma.peer.metrics import Metrics, serving
     from firma.peer.node import Node
 
+    metrics = Metrics()
+
     def show(report: "RoundReport") -> None:
+        metrics.note(report)
         if not quiet:
             typer.echo(_line(report))
 
@@ -63,7 +72,9 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
 
     signal.signal(signal.SIGTERM, stop)
     try:
-        return Node(setup, show).run()
+        node = Node(setup, show)
+        with serving(metrics, node, setup.metrics) if setup.metrics is not None else nullcontext():
+            return node.run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:

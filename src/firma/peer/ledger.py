@@ -29,7 +29,7 @@ class Ledger:
             {"site": ring.names[me], "federation": ring.federation, "classes": terms.classes, "extractor": tensors}
         )
         self.sent = 0
-        self.sent_to: Counter[str] = Counter()
+        self._sent_to: Counter[str] = Counter()
 
     def record(self, member: int, tag: Tag, head: bytes, size: int, _payload: object) -> None:
         """Note one message to a member: its head is decoded again, so that the line says what the bytes say."""
@@ -46,7 +46,12 @@ class Ledger:
         )  # fmt: skip
         with self._lock:
             self.sent += len(head) + size
-            self.sent_to[self._ring.names[member]] += len(head) + size
+            self._sent_to[self._ring.names[member]] += len(head) + size
+
+    def totals(self) -> dict[str, int]:
+        """Bytes sent so far, by member."""
+        with self._lock:
+            return dict(self._sent_to)
 
     def _line(self, facts: Mapping[str, Any]) -> None:
         with self._lock:

@@ -78,6 +78,7 @@ class Node:
         self._stop = threading.Event()
         self._row: dict[str, float] = {}
         self._unfinished = True
+        self.reception: Reception | None = None
 
     def _files(self, state: Path) -> tuple[Log, Ledger]:
         try:
@@ -99,7 +100,7 @@ class Node:
 
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
-        reception = Reception(self.ring, self.terms, self.log, self.hello, self.desk)
+        reception = self.reception = Reception(self.ring, self.terms, self.log, self.hello, self.desk)
         listen = self.setup.listen or self.ring.members[self.me].address
         server = serve(reception, self.setup.identity, listen)
         links = Links(self.setup.identity, self.ring, self.me, self.terms, self.desk, self.ledger.record)
@@ -188,7 +189,7 @@ class Node:
         names = tuple(self.ring.names[n] for n in order)
         report = RoundReport(
             number + 1, self.ring.rounds, names, self._row, history[-1], self.ledger.sent - before,
-            time.perf_counter() - began, trained,
+            time.perf_counter() - began, trained, mixed - trained,
         )  # fmt: skip
         self.log.event(
             "round",

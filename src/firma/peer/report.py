@@ -23,6 +23,7 @@ class RoundReport:
     sent: int  # bytes
     seconds: float
     training: float  # seconds of them
+    mixing: float = 0.0  # seconds of them spent exchanging and blending
 
 
 @dataclass(frozen=True)

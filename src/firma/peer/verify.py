@@ -16,18 +16,19 @@ def check_gate(ring: Ring) -> None:
 
 
 class Verifier:
-    """One round's scores by sender; each extractor is scored once, however often it is asked for."""
+    """One round's scores; each extractor is scored once when it arrives, however often it is asked for."""
 
     def __init__(self, site: LocalSite, plan: RoundPlan, log: Log) -> None:
         self._site, self._plan, self._log = site, plan, log
-        self.scores: dict[int, float] = {}
+        self._scores: dict[int, tuple[Tensor, float]] = {}
 
     def __call__(self, sender: int, extractor: Tensor) -> float:
         """Accuracy of the sender's extractor under this site's head."""
-        if sender not in self.scores:
-            self.scores[sender] = score = self._site.score(extractor)
+        if sender not in self._scores or self._scores[sender][0] is not extractor:
+            score = self._site.score(extractor)
+            self._scores[sender] = (extractor, score)
             gate = self._plan.gate
             if gate is not None and score < gate.threshold:
                 facts = {"member": self._site.ring.names[sender], "round": self._plan.number + 1, "score": score}
                 self._log.event("gated", facts)
-        return self.scores[sender]
+        return self._scores[sender][1]
