@@ -10,6 +10,7 @@ float32 says how far apart two equally good runs are.
 """
 
 import argparse
+from dataclasses import replace
 from statistics import mean, stdev
 
 import numpy as np
@@ -83,16 +84,21 @@ def blocks(arguments):
 
 
 def warmup(_):
-    """Error of one all-reduce against the exact average, by encoding and number of members."""
+    """Error of one all-reduce against the exact average, by encoding and number of members.
+
+    Members have a model in common and a tenth of it each for themselves, as after a round from common weights.
+    """
     layout = SplitModel(*mlp((8, 8), 10, 256, 128)).layout()
     plan = RoundPlan(0, (), "all-reduce", "extractor")
     print("| members | " + " | ".join(WIRES) + " |\n|---|---|---|---|")
     for members in (2, 5, 10, 20, 50):
-        vectors = torch.randn(members, layout.extractor, generator=torch.Generator().manual_seed(0)) * 0.05
+        dice = torch.Generator().manual_seed(0)
+        vectors = torch.randn(layout.extractor, generator=dice) * 0.05
+        vectors = vectors + torch.randn(members, layout.extractor, generator=dice) * 0.005
         exact, errors = vectors.double().mean(0), []
         for wire in WIRES:
-            peers = {i: peer_round(i, range(members), plan, vectors[i], 1.0, 100, wire) for i in range(members)}
-            found = drive(peers, lambda *_: None, lambda message: carried(message, layout))
+            peers = {i: peer_round(i, range(members), plan, vectors[i], 1.0, 100) for i in range(members)}
+            found = drive(peers, lambda *_: None, lambda said, wire=wire: carried(replace(said, wire=wire), layout))
             off = torch.stack([found[i] for i in range(members)]).double() - exact
             errors.append(float((off**2).mean().sqrt() / (exact**2).mean().sqrt()))
         print(f"| {members} | " + " | ".join(f"{error:.2e}" for error in errors) + " |")

@@ -56,7 +56,8 @@ def test_a_run_seen_from_outside(make_ring):
     def work(number):
         outcomes[number] = nodes[number].run()
 
-    with serving(metrics, nodes[0], str(port)):
+    metrics.node = nodes[0]
+    with serving(metrics, str(port)):
         before = parsed(get(port))
         nodes[0].log.refused('odd "kind"\\', "bee", "a label that needs escaping")
         threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
@@ -87,7 +88,10 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
     made = make_ring("fibfl", 2, 1, "iid")
     node = Node(Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
     (port,) = free_ports(1)
-    with serving(Metrics(), node, f"127.0.0.1:{port}") as found:
+    metrics = Metrics()
+    with serving(metrics, f"127.0.0.1:{port}") as found:
+        assert get(port) == "", "a member that still reads its data"
+        metrics.node = node
         assert found == port
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(port, "/")
@@ -95,12 +99,12 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
         line.request("POST", "/metrics", b"x")
         assert line.getresponse().status == 501
         line.close()
-        with pytest.raises(BadInput, match="cannot listen there"), serving(Metrics(), node, str(port)):
+        with pytest.raises(BadInput, match="cannot listen there"), serving(Metrics(), str(port)):
             pass
         assert "firma_round" in get(port, "/metrics?a=b")
     with pytest.raises(urllib.error.URLError):
         get(port)
-    with pytest.raises(BadInput, match="HOST:PORT"), serving(Metrics(), node, "nonsense"):
+    with pytest.raises(BadInput, match="HOST:PORT"), serving(Metrics(), "nonsense"):
         pass
     node.site.close()
     node.log.close()

@@ -72,9 +72,9 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
 
     signal.signal(signal.SIGTERM, stop)
     try:
-        node = Node(setup, show)
-        with serving(metrics, node, setup.metrics) if setup.metrics is not None else nullcontext():
-            return node.run()
+        with serving(metrics, setup.metrics) if setup.metrics is not None else nullcontext():
+            metrics.node = Node(setup, show)
+            return metrics.node.run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:

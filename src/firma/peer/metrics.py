@@ -42,9 +42,10 @@ class Family:
 
 
 class Metrics:
-    """What was reported so far; `note` is given every round's report, `text` is what Prometheus reads."""
+    """What was reported so far; `note` is given every round's report, `text` is what Prometheus reads of `node`."""
 
     def __init__(self) -> None:
+        self.node: Node | None = None  # until there is one, nothing is told
         self._lock = threading.Lock()
         self._last: tuple[RoundReport, float] | None = None
         self._training = self._mixing = 0.0
@@ -56,9 +57,10 @@ class Metrics:
             self._training += report.training
             self._mixing += report.mixing
 
-    def text(self, node: Node) -> str:
-        """All families of a member at this moment."""
-        return "".join(family.text() for family in (*self._rounds(node), *_life(node)))
+    def text(self) -> str:
+        """All families of the member at this moment."""
+        node = self.node
+        return "" if node is None else "".join(family.text() for family in (*self._rounds(node), *_life(node)))
 
     def _rounds(self, node: Node) -> Iterator[Family]:
         with self._lock:
@@ -100,8 +102,8 @@ def _silence(node: Node) -> dict[str, float]:
 
 
 @contextmanager
-def serving(metrics: Metrics, node: Node, address: str) -> Iterator[int]:
-    """Answer GET /metrics while the run lasts; gives the port. A bare port is one of this machine alone."""
+def serving(metrics: Metrics, address: str) -> Iterator[int]:
+    """Answer GET /metrics for a while; gives the port. A bare port is one of this machine alone."""
     host, _, port = address.rpartition(":")
     host = host or "127.0.0.1"
     check_address(f"{host}:{port}")
@@ -111,7 +113,7 @@ def serving(metrics: Metrics, node: Node, address: str) -> Iterator[int]:
 
         def do_GET(self) -> None:
             found = self.path.partition("?")[0] == "/metrics"
-            body = metrics.text(node).encode() if found else b"look at /metrics\n"
+            body = metrics.text().encode() if found else b"look at /metrics\n"
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", CONTENT if found else "text/plain")
             self.send_header("Content-Length", str(len(body)))
