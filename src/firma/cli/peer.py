@@ -55,6 +55,8 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     import sys
     from contextlib import nullcontext
 
+    import torch
+
     from firma.peer.checkpoint import latest
     from firma.peer.desk import PeerLost
     from firma.peer.metrics import Metrics, serving
@@ -71,6 +73,8 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    if setup.device == "cpu":
+        torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
         with serving(metrics, setup.metrics) if setup.metrics is not None else nullcontext():
             metrics.node = Node(setup, show)

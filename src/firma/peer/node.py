@@ -109,6 +109,7 @@ class Node:
         self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
         lost = self.me
         try:
+            self.site.prepare(self._plan(self.ring.rounds - 1))
             return self._rounds(links)
         except WireError as error:
             raise BadInput(str(error)) from None
