@@ -4,6 +4,7 @@
     python benchmarks/wire.py --dataset mnist --scenario dir-0.1 --rounds 6 --seeds 2
     python benchmarks/wire.py --blocks                     # how many elements should share one scale of int8?
     python benchmarks/wire.py --warmup                     # does rounding add up in the all-reduce?
+    python benchmarks/wire.py --sums float32 --rounds 12   # the warm-up's sums as float32, whatever the rest is
 
 Prints Markdown. "float32, one product" is the same run without messages, which rounds differently: how far it is from
 float32 says how far apart two equally good runs are.
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 import firma
-from firma import encoding
+from firma import encoding, protocol
 from firma.encoding import WIRES
 from firma.engines.carriage import carried
 from firma.engines.lockstep import drive
@@ -29,10 +30,20 @@ from firma.schedule import RoundPlan
 def train(arguments, scenario, method, seed, wire, audit):
     settings = dict(pair.split("=", 1) for pair in arguments.set)
     result = firma.run(
-        arguments.dataset, scenario, method, rounds=arguments.rounds, seed=seed, settings=settings, wire=wire,
-        audit=audit,
+        arguments.dataset, scenario, method, clients=arguments.clients, rounds=arguments.rounds, seed=seed,
+        settings=settings, wire=wire, audit=audit,
     )  # fmt: skip
     return result.metrics
+
+
+def keep_sums(wire):
+    """Write the sums of the warm-up's all-reduce as `wire` in every run."""
+    original = protocol._all_reduce
+
+    def changed(me, order, plan, shared, samples, _):
+        return original(me, order, plan, shared, samples, wire)
+
+    protocol._all_reduce = changed
 
 
 def compare(arguments):
@@ -112,7 +123,11 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--clients", type=int)
+    parser.add_argument("--sums", choices=WIRES)
     parser.add_argument("--blocks", action="store_true")
     parser.add_argument("--warmup", action="store_true")
     chosen = parser.parse_args()
+    if chosen.sums is not None:
+        keep_sums(chosen.sums)
     (blocks if chosen.blocks else warmup if chosen.warmup else compare)(chosen)

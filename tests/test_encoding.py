@@ -158,6 +158,24 @@ def test_a_run_counts_its_bytes_and_still_learns():
     assert unaudited.sent_bytes == runs["int8"].sent_bytes
 
 
+@pytest.mark.parametrize("method", firma.METHODS)
+def test_every_method_can_be_narrow(method):
+    """Whatever is shared, with a server or without one; what is not shared is not rounded."""
+    settings_ = {"extractor_epochs": 1, "epochs": 1, "hidden": 32, "embedding": 16}
+    full, narrow = (
+        firma.run("digits", "iid", method, clients=3, rounds=2, settings=settings_, wire=wire, audit=True)
+        for wire in ("float32", "int8")
+    )
+    if method == "local":
+        assert narrow.sent_bytes == full.sent_bytes == (0, 0)
+        assert torch.equal(narrow.parameters, full.parameters)
+        return
+    assert 0.25 < sum(narrow.sent_bytes) / sum(full.sent_bytes) < 0.28
+    assert narrow.audit["messages"] == full.audit["messages"]
+    assert not torch.equal(narrow.parameters, full.parameters)
+    assert abs(narrow.metrics["mean_accuracy"] - full.metrics["mean_accuracy"]) < 0.1
+
+
 def test_parameters_that_left_the_numbers_are_said_to_have():
     layout = SplitModel(*mlp((3,), 2, 4, 3)).layout()
     with pytest.raises(BadInput, match="lower rate"):

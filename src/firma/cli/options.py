@@ -11,7 +11,9 @@ SCENARIO_HELP = (
     "iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
     "Default: natural where the data name clients, else skew-1."
 )
-WIRE_HELP = "How extractors are written in messages: float32 (default), bfloat16 (half the bytes) or int8 (a quarter)."
+WIRE_HELP = (
+    "How what is shared is written in messages: float32 (default), bfloat16 (half the bytes) or int8 (a quarter)."
+)
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]

@@ -30,7 +30,10 @@ def join(
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     json: Json = False,
 ) -> None:
-    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else."""
+    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else.
+
+    Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
+    """
     needs_extra()
     from firma.encoding import checked_wire
     from firma.experiment import device_of

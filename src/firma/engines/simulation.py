@@ -84,8 +84,8 @@ class Simulation:
             return 0, 0
         span = self.layout.span("model" if plan.shares == "model" else "extractor")
         if self.audit is not None or self.federation.wire != "float32":
-            unasked = Audit(self.layout, beside(self.federation.order))
-            return self._exchange(plan, accuracies, span, self.audit or unasked)
+            audit = self.audit or Audit(self.layout, beside(self.federation.order))
+            return self._exchange(plan, accuracies, span, audit)
         shared = self._stack[:, span]
         order = self.federation.order
         if plan.mixing == "ring":
