@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import firma
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
 from firma.hyper import split_for
@@ -91,6 +92,8 @@ def main():
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "results/ring")
     shutil.rmtree(folder, ignore_errors=True)
     prepare(folder)
+    # The first run on a machine compiles the kernels: once here, not by five processes at the same time.
+    firma.run("digits", SCENARIO, clients=len(NAMES), rounds=1, settings={"extractor_epochs": 1})
     train(folder)
     return conclude(folder)
 

@@ -17,6 +17,7 @@ from firma.data.arrays import validation
 from firma.data.dataset import Array, Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenario import parse
+from firma.encoding import Wire
 from firma.engines.federation import ClientData, Federation, RoundOutcome
 from firma.engines.start import EngineName, Place, Start, started
 from firma.errors import BadInput
@@ -52,6 +53,7 @@ class Config(BaseModel):
     address: str | None = None
     checkpoint: str | None = None
     recover: int = Field(1, ge=0)
+    wire: Wire = "float32"
     set: Mapping[str, Any] = Field(default_factory=dict)
 
     @field_validator("method", mode="before")
@@ -102,6 +104,7 @@ def run(
     address: str | None = None,
     checkpoint: str | None = None,
     recover: int = 1,
+    wire: Wire = "float32",
     on_round: OnRound | None = None,
 ) -> Result:
     """Train one federation and return its result.
@@ -111,14 +114,15 @@ def run(
     row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
     `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
     `path` "autograd" trains by torch even where compiled kernels could; `workers` clients are trained at a time, by
-    default one a core. `engine` "ray" runs on the Ray cluster at `address`, else on the one that this process has
-    joined, else on one that it starts; `recover` is the number of rounds after which the state is kept there for the
-    case that a worker is lost. With a folder `checkpoint` the same call goes on where a killed one stopped.
+    default one a core. `wire` is how messages write parameters: "float32", "bfloat16" or "int8", all passed for real.
+    `engine` "ray" runs on the Ray cluster at `address`, else on the one that this process has joined, else on one that
+    it starts; `recover` is the number of rounds after which the state is kept there for the case that a worker is lost.
+    With a folder `checkpoint` the same call goes on where a killed one stopped.
     `on_round(method, seed, outcome)` is called after every round.
     """
     name = method if isinstance(method, str) else "local"
     values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
-    how = {"device": device, "path": path, "workers": workers, "audit": audit}
+    how = {"device": device, "path": path, "workers": workers, "audit": audit, "wire": wire}
     where = {"engine": engine, "address": address, "checkpoint": checkpoint, "recover": recover}
     checked = config(values | how | where | {"preset": preset, "set": settings or {}})
     row = lookup(method) if isinstance(method, str) else method
@@ -162,6 +166,7 @@ def _run(
         assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),
         path=checked.path,
         workers=checked.workers,
+        wire=checked.wire,
     )
     audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
     running = start(federation, audit)
@@ -253,6 +258,7 @@ def describe(
         "hyper": federation.hyper.model_dump(),
         "split": split.model_dump(),
         "device": checked.device,
+        "wire": checked.wire,
         "versions": {
             "firma": version("firma"),
             "torch": torch.__version__,

@@ -4,11 +4,12 @@ A driver runs `peer_round`, delivers each `Exchange` and sends back what arrived
 `ExtractorState`, which has no place for a head; only the baselines that share whole models send a `ModelState`.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from firma.encoding import Wire
 from firma.mixing import beside, ring_row
 from firma.schedule import RoundPlan
 
@@ -41,12 +42,7 @@ class Message:
     state: State
     accuracy: float | None = None  # training accuracy, where a gate needs it
     weight: float | None = None  # samples behind an average
-
-    @property
-    def size(self) -> int:
-        """Bytes of content: parameters as they are, eight for each number."""
-        numbers = (self.accuracy is not None) + (self.weight is not None)
-        return self.state.values.numel() * self.state.values.element_size() + 8 * numbers
+    wire: Wire = "float32"  # how the parameters are written on their way
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +56,24 @@ class Exchange:
 
 
 Peer = Generator[Exchange, dict[int, Message], Tensor]
+Score = Callable[[int, Tensor], float]  # how good a neighbour's extractor is, whatever the neighbour says
 
 
-def peer_round(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float, samples: int) -> Peer:
+def peer_round(
+    me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float, samples: int,
+    wire: Wire = "float32", score: Score | None = None,
+) -> Peer:  # fmt: skip
     """Client `me`'s part of a round's mixing; returns its new shared parameters.
 
-    `shared` is the flat extractor, or the whole flat model where the plan shares it.
+    `shared` is the flat extractor, or the whole flat model where the plan shares it. What is sent is written as `wire`;
+    what a client keeps of its own is never rounded. With `score` the gate asks it, not the neighbours' own word.
     """
     if plan.mixing == "ring":
-        return _ring(me, order, plan, shared, accuracy)
+        return _ring(me, order, plan, shared, accuracy, wire, score)
     if plan.mixing == "all-reduce":
-        return _all_reduce(me, order, plan, shared, samples)
+        return _all_reduce(me, order, plan, shared, samples, wire)
     if plan.mixing == "star":
-        return _spoke(plan, shared, samples)
+        return _spoke(plan, shared, samples, wire)
     return _nothing(shared)
 
 
@@ -87,8 +88,13 @@ def _nothing(shared: Tensor) -> Peer:
     return shared
 
 
-def _ring(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float) -> Peer:
-    """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for."""
+def _ring(
+    me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accuracy: float, wire: Wire, score: Score | None
+) -> Peer:
+    """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for.
+
+    Accuracies are told once a round. Scores are asked in every pass: a liar could send rubbish from the second one on.
+    """
     left, right = beside(order)[me]
     others = tuple(sorted({left, right} - {me}))
     if not others:
@@ -96,21 +102,24 @@ def _ring(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, accura
     row = None
     for step in range(plan.passes):
         told = accuracy if plan.gate is not None and step == 0 else None
-        arrived = yield Exchange(others, others, Message(wrap(plan, shared), told), (plan.number, step))
-        if row is None:
-            row = ring_row(plan.pair, plan.retention, plan.gate, *_accuracies(arrived, left, right))
+        message = Message(wrap(plan, shared), told, wire=wire)
+        arrived = yield Exchange(others, others, message, (plan.number, step))
+        if row is None or (score is not None and plan.gate is not None):
+            found = accuracies(arrived, score if plan.gate is not None else None)
+            row = ring_row(plan.pair, plan.retention, plan.gate, found[left], found[right])
         blend = row.left * arrived[left].state.values + row.right * arrived[right].state.values
         shared = row.own * shared + blend
     return shared
 
 
-def _accuracies(arrived: dict[int, Message], left: int, right: int) -> tuple[float, float]:
-    """What the neighbours said of themselves; 1 where no gate asked."""
-    said = (arrived[left].accuracy, arrived[right].accuracy)
-    return (1.0 if said[0] is None else said[0], 1.0 if said[1] is None else said[1])
+def accuracies(arrived: Mapping[int, Message], score: Score | None) -> dict[int, float]:
+    """The neighbours' accuracies: as scored, or as they say themselves; 1 where no gate asked."""
+    if score is not None:
+        return {sender: score(sender, said.state.values) for sender, said in arrived.items()}
+    return {sender: 1.0 if said.accuracy is None else said.accuracy for sender, said in arrived.items()}
 
 
-def _all_reduce(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, samples: int) -> Peer:
+def _all_reduce(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, samples: int, wire: Wire) -> Peer:
     """Average over the whole ring by size, with messages to the right neighbour only.
 
     Reduce-scatter, then all-gather: N-1 steps each, one N-th of the parameters a step. Nobody sees more of anyone
@@ -129,7 +138,7 @@ def _all_reduce(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, 
     for step in range(2 * (size - 1)):
         gathering = step >= size - 1
         mine, theirs = (place - step) % size, (place - step - 1) % size
-        message = Message(wrap(plan, pieces[mine], starts[mine]), weight=weights[mine])
+        message = Message(wrap(plan, pieces[mine], starts[mine]), weight=weights[mine], wire=wire)
         arrived = (yield Exchange((right,), (left,), message, (plan.number, step)))[left]
         weight = arrived.weight or 0.0
         pieces[theirs] = arrived.state.values if gathering else pieces[theirs] + arrived.state.values
@@ -140,14 +149,14 @@ def _all_reduce(me: int, order: Sequence[int], plan: RoundPlan, shared: Tensor, 
     return mean
 
 
-def _spoke(plan: RoundPlan, shared: Tensor, samples: int) -> Peer:
+def _spoke(plan: RoundPlan, shared: Tensor, samples: int, wire: Wire) -> Peer:
     """A client of a star: send to the server, take what it sends back."""
-    message = Message(wrap(plan, shared), weight=float(samples))
+    message = Message(wrap(plan, shared), weight=float(samples), wire=wire)
     arrived = yield Exchange((SERVER,), (SERVER,), message, (plan.number, 0))
     return arrived[SERVER].state.values
 
 
-def hub_round(clients: Sequence[int], plan: RoundPlan, blank: Tensor) -> Peer:
+def hub_round(clients: Sequence[int], plan: RoundPlan, blank: Tensor, wire: Wire = "float32") -> Peer:
     """The server of a star: wait for everybody, send everybody the average by size."""
     nothing = Message(wrap(plan, blank[:0]))
     arrived = yield Exchange((), tuple(clients), nothing, (plan.number, 0))
@@ -155,5 +164,5 @@ def hub_round(clients: Sequence[int], plan: RoundPlan, blank: Tensor) -> Peer:
     mean = blank
     for client in clients:
         mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
-    yield Exchange(tuple(clients), (), Message(wrap(plan, mean)), (plan.number, 0))
+    yield Exchange(tuple(clients), (), Message(wrap(plan, mean), wire=wire), (plan.number, 0))
     return mean

@@ -17,7 +17,7 @@ from firma.peer.node import Node
 from firma.peer.report import Setup
 
 
-def run_threads(made, resume=False, rounds_before_stop=None):
+def run_threads(made, resume=False, rounds_before_stop=None, **options):
     """Every member in a thread of its own; returns outcomes or what each raised."""
     results, nodes = {}, []
     for number in range(len(made.ring.members)):  # here, for torch's generator, which draws weights, is the process's
@@ -26,8 +26,9 @@ def run_threads(made, resume=False, rounds_before_stop=None):
             if rounds_before_stop is not None and report.number == rounds_before_stop(number):
                 raise KeyboardInterrupt
 
+        own = {name: value(number) if callable(value) else value for name, value in options.items()}
         setup = Setup(
-            made.ring, load_identity(made.identity(number)), made.data(number), made.state(number), resume=resume
+            made.ring, load_identity(made.identity(number)), made.data(number), made.state(number), resume=resume, **own
         )
         nodes.append(Node(setup, on_round))
 
@@ -50,7 +51,7 @@ def simulated(made, scenario, audit=False):
     ring = made.ring
     return firma.run(
         "digits", scenario, ring.method, clients=len(ring.members), rounds=ring.rounds, seed=ring.seed,
-        settings=dict(ring.set), audit=audit,
+        settings=dict(ring.set), audit=audit, wire=ring.wire,
     )  # fmt: skip
 
 
@@ -80,6 +81,34 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
         assert not verdict.breaches
         assert all(name.startswith("extractor.") for name in verdict.tensors)
         assert outcomes[number].refused == {}
+
+
+@pytest.mark.parametrize("wire", ["bfloat16", "int8"])
+@pytest.mark.parametrize(("method", "members"), [("fibfl++", 4), ("fibfl", 2)])
+def test_a_narrow_wire_gives_the_simulations_bits_and_an_honest_count(make_ring, wire, method, members):
+    made = make_ring(method, members, 6, "dir-0.5", wire=wire)
+    outcomes = run_threads(made)
+    result = simulated(made, "dir-0.5", audit=True)
+    for number, outcome in outcomes.items():
+        assert torch.equal(outcome.parameters, result.parameters[number])
+    verdict = judge(made.state(0) / "audit.jsonl")
+    assert not verdict.breaches
+    assert verdict.size == outcomes[0].sent
+    content = sum(result.sent_bytes) / members
+    assert content < verdict.size < content + 1200 * verdict.messages, "heads and nothing else on top"
+
+
+def test_each_site_may_send_as_it_likes(make_ring):
+    made = make_ring("fibfl+", 3, 3, "iid")
+    wires = ("float32", "bfloat16", "int8")
+    outcomes = run_threads(made, wire=lambda number: wires[number])
+    full, half, quarter = (outcomes[number].sent for number in range(3))
+    assert full > half > quarter
+    result = simulated(made, "iid", audit=True)
+    for number, outcome in outcomes.items():
+        assert outcome.refused == {}
+        torch.testing.assert_close(outcome.parameters, result.parameters[number], rtol=0.1, atol=0.1)
+        assert not torch.equal(outcome.parameters, result.parameters[number])
 
 
 def test_stopped_and_resumed_members_end_where_an_uninterrupted_run_ends(make_ring):

@@ -1,6 +1,7 @@
 """init, ring-file and audit as a person uses them; and the audit can fail."""
 
 import json
+import socket
 import sys
 
 import pytest
@@ -38,6 +39,28 @@ def test_from_keys_to_a_ring_file(firma, tmp_path):
     assert (code, err.count("\n")) == (2, 1)
     code, _, err = firma("join", tmp_path / "ring.toml", "--data", "x.npz", "--identity", tmp_path / "nobody")
     assert (code, "firma init" in err) == (2, True)
+    code, _, err = firma("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int4")
+    assert (code, err.count("\n"), "wire" in err) == (2, 1, True)
+    code, out, _ = firma("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int8")
+    assert code == 0
+    assert 'wire = "int8"' in (tmp_path / "narrow.toml").read_text()
+
+
+def test_what_join_cannot_do_is_said_before_anything_is_sent(firma, make_ring, tmp_path):
+    made = make_ring("fibfl", 2, 1, "iid")
+    words = ["join", made.path, "--data", made.data(0), "--identity", made.identity(0), "--state", tmp_path / "state"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for extra, says in (
+            (["--wire", "int4"], "float32, bfloat16, int8"),
+            (["--verify-gate"], "has no gate to verify"),
+            (["--metrics", str(port)], "cannot listen there"),
+            (["--metrics", "nonsense"], "HOST:PORT"),
+        ):
+            code, out, err = firma(*words, *extra)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert says in err
+    assert not (tmp_path / "state" / "round-000001").exists()
 
 
 HEADER = {"site": "ant", "federation": "t", "classes": 10, "extractor": {"extractor.0.weight": [2, 3]}}

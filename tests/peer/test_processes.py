@@ -42,9 +42,11 @@ def assert_equal_to_simulation(made, scenario):
         torch.testing.assert_close(found, passed.parameters[number], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++"])
-def test_five_processes_equal_the_simulation(make_ring, method):
-    made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, set={"extractor_epochs": 3})
+@pytest.mark.parametrize(
+    ("method", "wire"), [("fibfl", "float32"), ("fibfl+", "bfloat16"), ("fibfl++", "float32"), ("fibfl++", "int8")]
+)
+def test_five_processes_equal_the_simulation(make_ring, method, wire):
+    made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, wire=wire, set={"extractor_epochs": 3})
     codes, texts = finish([join(made, number) for number in range(5)])
     assert codes == [0] * 5, texts
     assert_equal_to_simulation(made, "dir-0.5")

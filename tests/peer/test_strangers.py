@@ -1,9 +1,11 @@
 """Strangers and liars: none crashes a member, none changes its parameters, all are counted."""
 
 import contextlib
+import datetime
 import hashlib
 import socket
 import ssl
+import struct
 import threading
 import time
 import warnings
@@ -11,12 +13,15 @@ import warnings
 import grpc
 import pytest
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
+from firma.encoding import size as encoded_size
 from firma.models import SplitModel, mlp
 from firma.peer.course import course
 from firma.peer.desk import Desk, Patience
 from firma.peer.hello import RUNNING, Hello
-from firma.peer.identity import load_identity, make_identity
+from firma.peer.identity import Identity, load_identity, make_identity
 from firma.peer.inbox import Inbox
 from firma.peer.links import open_line
 from firma.peer.log import Log
@@ -243,8 +248,10 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
                         line.send(iter([head, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
-            with contextlib.suppress(grpc.RpcError):
-                liar.send(iter([b"junk" * 100]), timeout=0.5)
+            lies = [[b"junk" * 100], [head, b"\1" * len(values.tobytes())], [head, values.tobytes()[:-1]]]
+            for lie in lies:
+                with contextlib.suppress(grpc.RpcError):
+                    liar.send(iter(lie), timeout=0.5)
         liar.channel.close()
         stranger.channel.close()
 
@@ -261,3 +268,133 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
     attacker.join(20)
     assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
     assert sum(outcomes[0].refused.values()) > 0
+
+
+def forged(victim, wire, bad):
+    """A whole message in an encoding, whose first bytes are others: its hashes and its seal are right."""
+    state = ExtractorState(torch.ones(victim.size))
+    head, body = encode(victim.terms, (1, 0), Message(state, wire=wire))
+    length = encoded_size(wire, victim.terms.signature.cuts(0, victim.size)[0].count)
+    whole, changed = body.tobytes(), bad + body.tobytes()[len(bad) :]
+    before, after = (hashlib.sha256(raw[:length]).digest() for raw in (whole, changed))
+    return [resealed(head, before, after), changed]
+
+
+@pytest.mark.parametrize(
+    ("wire", "bad"),
+    [
+        ("bfloat16", struct.pack("<H", 0x7FC0)),
+        ("bfloat16", struct.pack("<H", 0x7F80)),
+        ("int8", struct.pack("<f", float("nan"))),
+        ("int8", struct.pack("<f", float("inf"))),
+        ("int8", struct.pack("<f", 3.4e38)),
+        ("int8", struct.pack("<f", -1.0)),
+    ],
+)
+def test_narrow_lies_are_refused_and_the_truth_is_taken(victim, wire, bad):
+    assert victim.say(1, *forged(victim, wire, bad))[0] == REFUSED
+    assert victim.untouched
+    assert victim.log.total() == {"message": 1}
+    assert victim.say(1, *forged(victim, wire, b""))[0] == DONE
+    assert victim.desk.inbox._held[1, (1, 0)][1].wire == wire
+
+
+def test_the_wrong_number_of_bytes_for_the_encoding(victim):
+    """Bodies and heads of different encodings do not go together, whichever is the longer."""
+    for wire, other in (("int8", "float32"), ("float32", "int8"), ("bfloat16", "int8")):
+        state = ExtractorState(torch.ones(victim.size))
+        head = encode(victim.terms, (1, 0), Message(state, wire=wire))[0]
+        body = encode(victim.terms, (1, 0), Message(state, wire=other))[1]
+        assert victim.say(1, head, body.tobytes())[0] == REFUSED
+        assert victim.untouched
+    assert victim.log.total() == {"message": 3}
+
+
+def certificate_for(name, issuer, key):
+    """A certificate for `name`, made with a key that belongs to somebody else in the ring, as PEM."""
+    subject, signer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in (name, issuer))
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(signer).public_key(key.public_key())
+        .serial_number(7).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize(
+    ("issuer", "answer"), [("cat", grpc.StatusCode.UNAVAILABLE), ("bee", grpc.StatusCode.PERMISSION_DENIED)]
+)
+def test_a_members_key_under_anothers_name_is_a_stranger(victim, issuer, answer):
+    """Bee certifies itself as cat, which ends in the handshake, or vouches for a cat with its own certificate.
+
+    The second gets through TLS, for which a pinned certificate may vouch for others; the second lock knows better.
+    """
+    own = load_identity(victim.made.identity(1))
+    key = serialization.load_pem_private_key(own.key, None)
+    line = victim.line(Identity(own.key, certificate_for("cat", issuer, key)))
+    for call, word in ((line.send, iter(victim.message())), (line.hello, victim.reception.hello().encode())):
+        with pytest.raises(grpc.RpcError) as refusal:
+            call(word, timeout=5)
+        assert refusal.value.code() in (answer, grpc.StatusCode.DEADLINE_EXCEEDED)
+    line.channel.close()
+    assert victim.untouched
+    assert not victim.desk.seen, "not even a sign of life"
+    assert victim.log.total() == ({"stranger": 2} if issuer == "bee" else {})
+    assert victim.reception.turned_away >= 1
+
+
+def test_who_repeats_anothers_words_says_them_for_itself(victim):
+    """A message has no sender's name in it: what cat recorded of bee and sends again is cat's own word."""
+    recorded = victim.message(value=3.0)
+    assert victim.say(2, *recorded)[0] == DONE
+    assert set(victim.desk.inbox._held) == {(2, (1, 0))}
+    assert victim.say(2, *recorded)[0] == DONE
+    assert victim.log.total() == {"repeated": 1}
+
+
+def test_a_flood_of_junk_is_counted_and_not_written_out(victim, tmp_path):
+    line = victim.line(load_identity(victim.made.identity(1)))
+    for _ in range(150):
+        assert line.send(iter([b"junk" * 50]), timeout=10)[0] == REFUSED
+        line.hello(b"junk", timeout=10)
+    line.channel.close()
+    assert victim.log.total() == {"message": 150, "hello": 150}
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 40
+    assert victim.say(2, *victim.message())[0] == DONE
+
+
+def test_silent_connections_of_strangers_take_no_ones_place(victim):
+    host, port = victim.made.ring.members[0].address.split(":")
+    idle = [socket.create_connection((host, int(port)), timeout=5) for _ in range(60)]
+    try:
+        assert victim.say(1, *victim.message())[0] == DONE
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_a_message_that_stops_half_way_is_ended_and_logged(victim, tmp_path):
+    hold = threading.Event()
+    head, *rest = victim.message()
+
+    def half():
+        yield head
+        yield rest[0][:100]
+        hold.wait(20)
+
+    line = victim.line(load_identity(victim.made.identity(1)))
+    call = line.send.future(half())
+    end = time.monotonic() + 10
+    while not call.done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+        victim.reception.sweep(0.2)
+    hold.set()
+    with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
+        call.result()
+    line.channel.close()
+    assert victim.untouched
+    assert '"stalled"' in (tmp_path / "log.jsonl").read_text()

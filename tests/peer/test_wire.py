@@ -8,6 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firma.encoding import WIRES, size
+from firma.engines.carriage import carried
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
 from firma.peer.terms import Agreement, Terms, WireError, federation_tag
@@ -17,12 +19,12 @@ from firma.protocol import ExtractorState, Message, ModelState
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
 TERMS = Terms(federation_tag("test"), b"r" * 32, signature(LAYOUT), 3)
 SIZE = TERMS.signature.size
-FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 
 
 def sent(payload, tag=(2, 1), terms=TERMS):
-    head, values = encode(terms, tag, payload)
-    return [head, *chunks(values)]
+    head, body = encode(terms, tag, payload)
+    return [head, *chunks(body)]
 
 
 def received(parts, terms=TERMS):
@@ -41,7 +43,8 @@ def same(one, two):
     if isinstance(one, Agreement) or isinstance(two, Agreement):
         return one == two
     return (
-        torch.equal(one.state.values, two.state.values)
+        torch.allclose(one.state.values, two.state.values, rtol=1e-6, atol=1e-33)
+        and one.wire == two.wire
         and (one.state.start, one.accuracy, one.weight) == (two.state.start, two.accuracy, two.weight)
     )  # fmt: skip
 
@@ -55,7 +58,9 @@ def payloads(draw):
     values = draw(st.lists(FLOATS, min_size=count, max_size=count))
     accuracy = draw(st.none() | st.floats(0, 1))
     weight = draw(st.none() | st.floats(1e-3, 1e12))
-    return Message(ExtractorState(torch.tensor(values, dtype=torch.float32), start), accuracy, weight)
+    wire = draw(st.sampled_from(WIRES))
+    state = ExtractorState(torch.tensor(values, dtype=torch.float32), start)
+    return carried(Message(state, accuracy, weight, wire), LAYOUT)  # rounded already: a round trip leaves it
 
 
 def tag_of(payload, step):
@@ -182,3 +187,69 @@ def test_a_large_message_travels_in_chunks_of_a_mebibyte():
     parts = sent(message, terms=terms)
     assert [len(part) for part in parts[1:-1]] == [1 << 20]
     assert same(received(parts, terms)[1], message)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_body_has_exactly_the_bytes_of_its_encoding(wire):
+    parts = sent(Message(ExtractorState(torch.randn(SIZE)), wire=wire))
+    head = decode_head(TERMS, parts[0])
+    assert head.wire == wire
+    assert len(parts[1]) == sum(size(wire, cut.count) for cut, _ in head.cuts)
+    for cut_off in (parts[1][:-1], parts[1][:-4], b""):
+        with pytest.raises(WireError):
+            received([parts[0], *([cut_off] if cut_off else [])])
+    with pytest.raises(WireError, match="more bytes"):
+        received([*parts, b"x"])
+
+
+def test_a_message_names_one_encoding_that_is_known():
+    """The entry of each tensor holds the encoding behind the length of its name."""
+    raw = sent(Message(ExtractorState(torch.zeros(SIZE)), wire="int8"))[0]
+    names = [name.encode() for name, _, _ in TERMS.signature.tensors]
+    place = raw.index(names[0]) - 2
+    assert raw[place] == 3
+    for kind in (0, 4, 255):
+        with pytest.raises(WireError, match="no encoding that this site knows"):
+            decode_head(TERMS, resealed(raw, place, bytes([kind])))
+    second = raw.index(names[1]) - 2
+    with pytest.raises(WireError, match="manifest differs"):
+        decode_head(TERMS, resealed(raw, second, bytes([1])))
+
+
+def forged(wire, change):
+    """A whole message whose first tensor's bytes were changed, with its hash and the seal made right again."""
+    head, body = sent(Message(ExtractorState(torch.linspace(-1, 1, SIZE)), wire=wire))
+    length = size(wire, TERMS.signature.cuts(0, SIZE)[0].count)
+    before, raw = body[:length], bytearray(body)
+    change(raw)
+    place = head.index(hashlib.sha256(before).digest())
+    return [resealed(head, place, hashlib.sha256(bytes(raw[:length])).digest()), bytes(raw)]
+
+
+@pytest.mark.parametrize(
+    ("wire", "bad", "says"),
+    [
+        ("bfloat16", struct.pack("<H", 0x7FC0), "NaN"),
+        ("bfloat16", struct.pack("<H", 0xFF80), "NaN"),
+        ("int8", struct.pack("<f", float("nan")), "scale"),
+        ("int8", struct.pack("<f", float("inf")), "scale"),
+        ("int8", struct.pack("<f", -0.5), "scale"),
+        ("int8", struct.pack("<f", 3.4e38), "NaN or infinity"),
+        ("int8", struct.pack("<fb", 1.0, -128), "level"),
+    ],
+)
+def test_narrow_numbers_that_are_none_are_not_taken(wire, bad, says):
+    def change(raw):
+        raw[: len(bad)] = bad
+
+    with pytest.raises(WireError, match=says):
+        received(forged(wire, change))
+    assert received(forged(wire, lambda raw: None))[1].wire == wire
+
+
+def test_too_large_for_a_narrow_encoding_is_not_sent():
+    values = torch.zeros(SIZE)
+    values[0] = 3.4e38
+    assert received(sent(Message(ExtractorState(values))))[1].state.values[0] == values[0]
+    with pytest.raises(WireError, match="too large for int8: nothing is sent"):
+        sent(Message(ExtractorState(values), wire="int8"))

@@ -9,7 +9,9 @@ import typer
 from firma.cli.advise import advise
 from firma.cli.data import get, list_sets
 from firma.cli.methods import methods
-from firma.cli.peer import audit, doctor, init, join, ring_file
+from firma.cli.peer import join
+from firma.cli.peer_check import audit, doctor
+from firma.cli.peer_ring import init, ring_file
 from firma.cli.report import report
 from firma.cli.reproduce import reproduce
 from firma.cli.ring import ring

@@ -15,6 +15,9 @@ ENGINE_HELP = (
     "simulation (default): in this process; ray: on a Ray cluster, whose workers take some ten seconds to start. "
     "Needs pip install 'firma[ray]'."
 )
+WIRE_HELP = (
+    "How what is shared is written in messages: float32 (default), bfloat16 (half the bytes) or int8 (a quarter)."
+)
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]

@@ -1,118 +1,41 @@
-"""`firma init`, `ring-file`, `doctor`, `join` and `audit`: a site's part in a real ring."""
+"""`firma join`: a site's part in a real ring, round by round."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import Changes, Json, changes
-from firma.errors import BadInput
+from firma.cli.options import Json
+from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
 
 if TYPE_CHECKING:
     from firma.peer.report import Outcome, RoundReport, Setup
-    from firma.peer.ringfile import Ring
 
+_WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
+_VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
+_METRICS = "Answer Prometheus at /metrics on this [HOST:]PORT, such as 9100; without a host, on this machine only."
 LOST = 3  # exit code: a neighbour is gone, the checkpoint is whole
-IdentityFolder = Annotated[Path, typer.Option(help="The folder with this site's key and certificate.")]
-RingPath = Annotated[Path, typer.Argument(help="The ring file that all members share.")]
-_DEFAULT = Path("firma-identity")
-
-
-def init(
-    name: Annotated[str, typer.Argument(help="This site's name, such as hospital-a.")],
-    address: Annotated[str, typer.Argument(help="HOST:PORT where the other sites reach this one.")],
-    identity: IdentityFolder = _DEFAULT,
-    days: Annotated[int, typer.Option(help="How long the certificate is valid.", min=1)] = 730,
-) -> None:
-    """Make this site's key, which never leaves it, and its certificate; print what the other sites need."""
-    _needs_extra()
-    from firma.peer.identity import check_address, fingerprint, make_identity
-    from firma.peer.ringfile import Site, site_toml
-
-    check_address(address)
-    made = make_identity(identity, name, days)
-    card = identity / "site.toml"
-    card.write_text(site_toml(Site(name=name, address=address, certificate=made.certificate.decode())))
-    typer.echo(f"name         {name}\naddress      {address}\nfingerprint  {fingerprint(made.certificate)}")
-    typer.echo(f"Send {card} to the other sites and read them the fingerprint by telephone.")
-    typer.echo(f"The key stays in {identity / 'key.pem'}: never send it.")
-
-
-def ring_file(
-    path: Annotated[Path, typer.Argument(help="The ring file to check, or with --member to write.")],
-    member: Annotated[list[Path] | None, typer.Option(help="A site.toml of firma init; repeat, in order.")] = None,
-    federation: Annotated[str, typer.Option(help="A name for the federation that is used once.")] = "",
-    method: Annotated[str, typer.Option(help="A ring method whose heads stay.")] = "fibfl++",
-    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
-    shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
-    labels: Annotated[str, typer.Option(help="All labels, with commas, or a number of classes from 0.")] = "",
-    scale: Annotated[float, typer.Option(help="Bytes are multiplied by this.")] = 1 / 255,
-    proportions: Annotated[str, typer.Option(help="What is told of classes: plain, noisy or none.")] = "plain",
-    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is lost.")] = 60.0,
-    gathering: Annotated[float, typer.Option(help="Seconds in which all must have appeared.")] = 600.0,
-    set_: Changes = None,
-) -> None:
-    """Write a ring file from the members' site.toml files, or check one and show what was agreed.
-
-    Example: firma ring-file ring.toml --member a/site.toml --member b/site.toml --federation trial
-    --shape 8x8 --labels 10
-    """
-    _needs_extra()
-    from firma.peer.ringfile import checked, read_ring, read_site, ring_toml
-    from firma.results import write_whole
-
-    if member:
-        if path.exists():
-            raise BadInput(f"ring file {str(path)!r}: it is there already; name another")
-        values = {
-            "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
-            "patience": patience, "gathering": gathering, "set": changes(set_),
-            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
-            "members": [read_site(each).model_dump() for each in member],
-        }  # fmt: skip
-        try:
-            write_whole(path, ring_toml(checked(values)))
-        except OSError as error:
-            raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
-    _show_ring(path, read_ring(path))
-
-
-def doctor(
-    ring: RingPath,
-    identity: IdentityFolder = _DEFAULT,
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT to listen on, if not as in the ring file.")] = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the others to answer.", min=0)] = 10.0,
-) -> None:
-    """Probe the ring before a run; exit code 1 if a line says what to do. Members may run it at the same time."""
-    _needs_extra()
-    from firma.peer.doctor import probe
-    from firma.peer.ringfile import read_ring
-
-    agreed = read_ring(ring)
-    typer.echo(f"ring file  sound, digest {agreed.digest.hex()}")
-    failed = 0
-    for finding in probe(agreed, identity, listen, wait):
-        failed += not finding.passed
-        typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
-    if failed:
-        typer.echo(f"{failed} to put right before firma join")
-        raise typer.Exit(1)
-    typer.echo("all well: firma join can start")
 
 
 def join(
     ring: RingPath,
     data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")],
-    identity: IdentityFolder = _DEFAULT,
+    identity: IdentityFolder = DEFAULT_IDENTITY,
     state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT to listen on, if not as in the ring file.")] = None,
+    listen: Listen = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round that all have.")] = False,
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
+    wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
+    verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
+    metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     json: Json = False,
 ) -> None:
-    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else."""
-    _needs_extra()
+    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else.
+
+    Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
+    """
+    needs_extra()
+    from firma.encoding import checked_wire
     from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
     from firma.peer.report import Setup
@@ -121,47 +44,31 @@ def join(
     device_of(device)
     if listen is not None:
         check_address(listen)
-    setup = Setup(read_ring(ring), load_identity(identity), data, state, listen, resume, device)
+    sends = checked_wire(wire) if wire is not None else None
+    setup = Setup(
+        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics
+    )
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)
-
-
-def audit(
-    file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder.")],
-    json: Json = False,
-) -> None:
-    """Say what left this site; exit code 1 if anything but the extractor and the agreed numbers did."""
-    _needs_extra()
-    from firma.cli.console import print_json
-    from firma.peer.ledger import judge
-
-    found = judge(file)
-    if json:
-        print_json({key: getattr(found, key) for key in found.__dataclass_fields__})
-    else:
-        typer.echo(f"{found.site}: {found.messages} messages, {found.size:,} bytes")
-        for name, size in found.receivers.items():
-            typer.echo(f"  to {name}: {size:,} bytes")
-        typer.echo(f"  tensors: {', '.join(found.tensors) or 'none'}")
-        typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
-        for breach in found.breaches:
-            typer.echo(f"  BREACH {breach}")
-        verdict = "FAILED" if found.breaches else "passed: the extractor and agreed numbers left, nothing else"
-        typer.echo(f"audit {verdict}")
-    if found.breaches:
-        raise typer.Exit(1)
 
 
 def _run(setup: "Setup", quiet: bool) -> "Outcome":
     """Drive the node; each way to stop has its sentence and its exit code."""
     import signal
     import sys
+    from contextlib import nullcontext
+
+    import torch
 
     from firma.peer.checkpoint import latest
     from firma.peer.desk import PeerLost
+    from firma.peer.metrics import Metrics, serving
     from firma.peer.node import Node
 
+    metrics = Metrics()
+
     def show(report: "RoundReport") -> None:
+        metrics.note(report)
         if not quiet:
             typer.echo(_line(report))
 
@@ -169,8 +76,12 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    if setup.device == "cpu":
+        torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
-        return Node(setup, show).run()
+        with serving(metrics, setup.metrics) if setup.metrics is not None else nullcontext():
+            metrics.node = Node(setup, show)
+            return metrics.node.run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:
@@ -208,30 +119,3 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     last = outcome.history[-1] if outcome.history else float("nan")
     typer.echo(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training")
     typer.echo(f"Written: {setup.state}")
-
-
-def _show_ring(path: Path, ring: "Ring") -> None:
-    from firma.peer.identity import fingerprint
-
-    typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
-    for member in ring.members:
-        typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
-    typer.echo(f"sound; every member must see this digest: {ring.digest.hex()}")
-
-
-def _shape(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split("x")]
-    except ValueError:
-        raise BadInput(f"shape = {text!r}: write it as 28x28") from None
-
-
-def _labels(text: str) -> list[str]:
-    return [str(n) for n in range(int(text))] if text.isdigit() else [each.strip() for each in text.split(",")]
-
-
-def _needs_extra() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("grpc") is None or find_spec("cryptography") is None:
-        raise BadInput("peers need more packages: pip install 'firma[peer]'")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import DATASET_HELP, ENGINE_HELP, SCENARIO_HELP, Address, Changes, Json, changes
+from firma.cli.options import DATASET_HELP, ENGINE_HELP, SCENARIO_HELP, WIRE_HELP, Address, Changes, Json, changes
 from firma.errors import BadInput
 from firma.hyper import Hyper, Split
 
@@ -58,6 +58,7 @@ def run(
         int | None,
         typer.Option(help="ray: rounds after which states are kept for a lost worker; 0: start over. Default: 1."),
     ] = None,
+    wire: Annotated[str | None, typer.Option(help=WIRE_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     json: Json = False,
 ) -> None:
@@ -72,7 +73,7 @@ def run(
     given = {
         "dataset": dataset, "scenario": scenario, "method": method, "clients": clients, "rounds": rounds, "seed": seed,
         "seeds": seeds, "preset": preset, "device": device, "workers": workers, "path": path,
-        "audit": audit or None, "engine": engine, "address": address, "recover": recover,
+        "audit": audit or None, "engine": engine, "address": address, "recover": recover, "wire": wire,
         "checkpoint": None if checkpoint is None else str(checkpoint),
     }  # fmt: skip
     values = _file(config) if config is not None else {}

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.encoding import Wire
 from firma.hyper import Hyper
 from firma.methods import Method
 from firma.models.split import SplitModel
@@ -39,6 +40,7 @@ class Federation:
     device: torch.device
     path: str = "auto"  # how clients are trained: auto, or autograd
     workers: int | None = None  # clients trained at a time; None: one a core
+    wire: Wire = "float32"  # how parameters are written in messages
 
     @property
     def clients(self) -> int:

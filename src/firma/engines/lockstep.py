@@ -7,10 +7,14 @@ from torch import Tensor
 from firma.protocol import Exchange, Message, Peer
 
 Record = Callable[[int, int, tuple[int, int], Message], None]
+Carry = Callable[[Message], Message]
 
 
-def drive(peers: Mapping[int, Peer], record: Record) -> dict[int, Tensor]:
-    """Run every peer to its end and return what each returned; a deadlock is an error, not a wait."""
+def drive(peers: Mapping[int, Peer], record: Record, carry: Carry = lambda message: message) -> dict[int, Tensor]:
+    """Run every peer to its end and return what each returned; a deadlock is an error, not a wait.
+
+    `carry` is what the way does to a message, such as rounding its parameters.
+    """
     results: dict[int, Tensor] = {}
     waiting: dict[int, Exchange] = {}
     boxes: dict[tuple[int, int, tuple[int, int]], Message] = {}
@@ -21,9 +25,10 @@ def drive(peers: Mapping[int, Peer], record: Record) -> dict[int, Tensor]:
         except StopIteration as stop:
             results[number] = stop.value
             return
+        message = carry(exchange.message) if exchange.to else exchange.message
         for receiver in exchange.to:
-            boxes[number, receiver, exchange.tag] = exchange.message
-            record(number, receiver, exchange.tag, exchange.message)
+            boxes[number, receiver, exchange.tag] = message
+            record(number, receiver, exchange.tag, message)
         waiting[number] = exchange
 
     for number in peers:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from firma.engines.blend import woven
+from firma.engines.carriage import carried
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.group import Group
 from firma.engines.keep import Keep
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
-from firma.mixing import size_weights
+from firma.mixing import beside, size_weights
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
 from firma.schedule import RoundPlan
@@ -66,8 +67,9 @@ class Simulation:
         """Blend what is shared, in place; returns messages and bytes."""
         if plan.mixing == "none":
             return 0, 0
-        if self.audit is not None:
-            return self._exchange(plan, accuracies, self.audit)
+        if self.audit is not None or self.federation.wire != "float32":
+            audit = self.audit or Audit(self.layout, beside(self.federation.order))
+            return self._exchange(plan, accuracies, audit)
         run, shared = self.federation, self._group.shared(plan)
         if plan.mixing == "ring":
             self._group.blend(plan, woven(plan, run.order, accuracies))
@@ -84,13 +86,13 @@ class Simulation:
         run, whole = self.federation, self.parameters
         shared = whole[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
         peers = {
-            i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i])
+            i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i], run.wire)
             for i in range(run.clients)
         }
         if plan.mixing == "star":
-            peers[SERVER] = hub_round(range(run.clients), plan, torch.zeros_like(shared[0]))
+            peers[SERVER] = hub_round(range(run.clients), plan, torch.zeros_like(shared[0]), run.wire)
         before = len(audit.receipts)
-        for number, values in drive(peers, audit.record).items():
+        for number, values in drive(peers, audit.record, lambda message: carried(message, self.layout)).items():
             if number != SERVER:
                 shared[number] = values
         self._group.stack.copy_(self.path.inward(whole))

@@ -48,6 +48,11 @@ class Layout:
         """Names of the tensors of which [start, stop) holds at least one element."""
         return tuple(piece.name for piece in self.pieces if piece.start < stop and start < piece.stop)
 
+    def counts(self, start: int, stop: int) -> tuple[int, ...]:
+        """How many elements of each of these tensors [start, stop) holds."""
+        shares = (min(piece.stop, stop) - max(piece.start, start) for piece in self.pieces)
+        return tuple(share for share in shares if share > 0)
+
 
 @dataclass(frozen=True)
 class SplitModel:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -76,7 +77,7 @@ def read(folder: Path, rounds: int, ring: bytes) -> Saved:
             raise ValueError("its hash is wrong")
         same = facts["ring"] == ring.hex()
         saved = Saved(facts["rounds"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput(f"checkpoint {str(path)!r}: cannot be used ({error}); start all members anew") from None
     if not same:
         raise BadInput(f"checkpoint {str(path)!r}: it is of another ring file; name another --state or start anew")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -87,9 +88,9 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     """A certificate as `firma init` makes them: P-256, for one name."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError:
+        public = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm):
         raise BadInput("certificate: this is not one in PEM; paste what firma init wrote") from None
-    public = certificate.public_key()
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
         raise BadInput("certificate: its key is not P-256; make it with firma init")
     return certificate
@@ -99,7 +100,7 @@ def certified_name(certificate: x509.Certificate) -> str:
     """The name that a certificate is for."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return ""
     found = names.get_values_for_type(x509.DNSName)
     return found[0] if len(found) == 1 else ""

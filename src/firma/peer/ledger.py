@@ -3,11 +3,13 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firma.encoding import size as encoded_size
 from firma.errors import BadInput
 from firma.peer.ringfile import Ring
 from firma.peer.terms import Tag, Terms
@@ -27,6 +29,7 @@ class Ledger:
             {"site": ring.names[me], "federation": ring.federation, "classes": terms.classes, "extractor": tensors}
         )
         self.sent = 0
+        self._sent_to: Counter[str] = Counter()
 
     def record(self, member: int, tag: Tag, head: bytes, size: int, _payload: object) -> None:
         """Note one message to a member: its head is decoded again, so that the line says what the bytes say."""
@@ -38,11 +41,17 @@ class Ledger:
         self._line(
             {
                 "time": round(time.time(), 3), "turn": tag[0], "step": tag[1], "to": self._ring.names[member],
-                "tensors": tensors, "numbers": numbers, "bytes": len(head) + size,
+                "tensors": tensors, "numbers": numbers, "wire": said.wire, "bytes": len(head) + size,
             }
         )  # fmt: skip
         with self._lock:
             self.sent += len(head) + size
+            self._sent_to[self._ring.names[member]] += len(head) + size
+
+    def totals(self) -> dict[str, int]:
+        """Bytes sent so far, by member."""
+        with self._lock:
+            return dict(self._sent_to)
 
     def _line(self, facts: Mapping[str, Any]) -> None:
         with self._lock:
@@ -91,13 +100,13 @@ def judge(path: Path) -> Judgement:
 
 def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int) -> list[str]:
     found = []
-    elements = 0
+    content = 0
     for tensor in line["tensors"]:
-        elements += tensor["count"]
+        content += encoded_size(line.get("wire", "float32"), tensor["count"])
         if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
-    most = 4 * elements + 512 * (1 + len(line["tensors"])) + 8 * classes * ("proportions" in line["numbers"])
+    most = content + 512 * (1 + len(line["tensors"])) + 8 * classes * ("proportions" in line["numbers"])
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

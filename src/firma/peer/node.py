@@ -27,7 +27,8 @@ from firma.peer.ringfile import Ring
 from firma.peer.signature import signature
 from firma.peer.site import LocalSite, load_own, noisy_proportions, proportions
 from firma.peer.terms import Agreement, Terms, WireError, federation_tag
-from firma.protocol import Exchange, Message, Peer, peer_round
+from firma.peer.verify import Verifier, check_gate
+from firma.protocol import Exchange, Message, Peer, Score, accuracies, peer_round
 from firma.schedule import RoundPlan, plan
 
 
@@ -37,14 +38,15 @@ def terms_of(ring: Ring, site: LocalSite) -> Terms:
 
 
 def row_of(
-    me: int, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message], names: tuple[str, ...]
-) -> dict[str, float]:
+    me: int, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message], names: tuple[str, ...],
+    score: Score | None = None,
+) -> dict[str, float]:  # fmt: skip
     """What a member and its neighbours weigh in one pass, by name; empty in a warm-up, where all count by size."""
     if today.mixing != "ring":
         return {}
     left, right = beside(order)[me]
-    said = [arrived[n].accuracy for n in (left, right)]
-    row = ring_row(today.pair, today.retention, today.gate, *(1.0 if a is None else a for a in said))
+    found = accuracies(arrived, score)
+    row = ring_row(today.pair, today.retention, today.gate, found[left], found[right])
     weights = dict.fromkeys((names[n] for n in (me, left, right)), 0.0)
     for member, weight in ((me, row.own), (left, row.left), (right, row.right)):
         weights[names[member]] += weight
@@ -57,6 +59,8 @@ class Node:
     def __init__(self, setup: Setup, on_round: OnRound) -> None:
         ring = setup.ring
         self.setup, self.ring, self.me, self._on_round = setup, ring, ring.place(setup.identity), on_round
+        if setup.verify_gate:
+            check_gate(ring)
         self.own = load_own(setup.data, ring.task)
         self.site = LocalSite(ring, self.me, self.own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
@@ -74,6 +78,7 @@ class Node:
         self._stop = threading.Event()
         self._row: dict[str, float] = {}
         self._unfinished = True
+        self.reception: Reception | None = None
 
     def _files(self, state: Path) -> tuple[Log, Ledger]:
         try:
@@ -95,7 +100,7 @@ class Node:
 
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
-        reception = Reception(self.ring, self.terms, self.log, self.hello, self.desk)
+        reception = self.reception = Reception(self.ring, self.terms, self.log, self.hello, self.desk)
         listen = self.setup.listen or self.ring.members[self.me].address
         server = serve(reception, self.setup.identity, listen)
         links = Links(self.setup.identity, self.ring, self.me, self.terms, self.desk, self.ledger.record)
@@ -104,6 +109,7 @@ class Node:
         self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
         lost = self.me
         try:
+            self.site.prepare(self._plan(self.ring.rounds - 1))
             return self._rounds(links)
         except WireError as error:
             raise BadInput(str(error)) from None
@@ -173,8 +179,10 @@ class Node:
         began, before, today = time.perf_counter(), self.ledger.sent, self._plan(number)
         accuracy = self.site.train(today)
         trained = time.perf_counter() - began
-        peer = peer_round(self.me, order, today, self.site.shared, accuracy, len(self.own.y_train))
-        self.site.blend(self._drive(peer, links, order, today))
+        score = Verifier(self.site, today, self.log) if self.setup.verify_gate and today.gate is not None else None
+        wire = self.setup.wire or self.ring.wire
+        peer = peer_round(self.me, order, today, self.site.shared, accuracy, len(self.own.y_train), wire, score)
+        self.site.blend(self._drive(peer, links, order, today, score))
         mixed = time.perf_counter() - began
         history.append(self.site.test())
         keep = len(self.ring.members) + 1
@@ -182,7 +190,7 @@ class Node:
         names = tuple(self.ring.names[n] for n in order)
         report = RoundReport(
             number + 1, self.ring.rounds, names, self._row, history[-1], self.ledger.sent - before,
-            time.perf_counter() - began, trained,
+            time.perf_counter() - began, trained, mixed - trained,
         )  # fmt: skip
         self.log.event(
             "round",
@@ -195,7 +203,7 @@ class Node:
         self._on_round(report)
         return kept, report
 
-    def _drive(self, peer: Peer, links: Links, order: tuple[int, ...], today: RoundPlan) -> Tensor:
+    def _drive(self, peer: Peer, links: Links, order: tuple[int, ...], today: RoundPlan, score: Score | None) -> Tensor:
         """Run the protocol's generator over the links."""
         arrived: dict[int, Message] | None = None
         while True:
@@ -208,7 +216,7 @@ class Node:
             heard = links.exchange(exchange.to, exchange.wait, exchange.message, tag)
             arrived = {sender: said for sender, said in heard.items() if isinstance(said, Message)}
             if exchange.tag[1] == 0:
-                self._row = row_of(self.me, order, today, arrived, self.ring.names)
+                self._row = row_of(self.me, order, today, arrived, self.ring.names, score)
 
     def _beside(self) -> tuple[int, ...]:
         order = self.desk.course.order or tuple(range(len(self.ring.members)))

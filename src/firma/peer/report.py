@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from firma.encoding import Wire
 from firma.peer.identity import Identity
 from firma.peer.ringfile import Ring
 
@@ -22,6 +23,7 @@ class RoundReport:
     sent: int  # bytes
     seconds: float
     training: float  # seconds of them
+    mixing: float = 0.0  # seconds of them spent exchanging and blending
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Setup:
     listen: str | None = None  # default: the address in the ring file
     resume: bool = False
     device: str = "cpu"
+    wire: Wire | None = None  # how this site's extractor is written; default: as the ring file says
+    verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
+    metrics: str | None = None  # HOST:PORT of /metrics
 
 
 OnRound = Callable[[RoundReport], None]

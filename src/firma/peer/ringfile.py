@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.hyper import Hyper, Preset, hyper_for, sentence
 from firma.methods import Method, lookup
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Site(BaseModel):
@@ -50,6 +52,7 @@ class Ring(BaseModel):
     preset: Preset = "recommended"
     proportions: Literal["plain", "noisy", "none"] = "plain"  # what members tell of their classes to order the ring
     epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
+    wire: Wire = "float32"  # how extractors are written in messages, unless a site chooses otherwise for its own
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
     gathering: float = Field(600.0, gt=0)  # seconds in which everybody must have appeared
     set: Mapping[str, Any] = Field(default_factory=dict)
@@ -87,24 +90,24 @@ class Ring(BaseModel):
 
 def read_ring(path: Path) -> Ring:
     """A ring file, checked."""
-    try:
-        return checked(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInput(f"ring file {str(path)!r}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"ring file {str(path)!r}: not valid TOML ({error})") from None
+    return checked(_parsed("ring file", path))
 
 
 def read_site(path: Path) -> Site:
     """What `firma init` wrote for the others."""
     try:
-        return Site.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise BadInput(f"member {str(path)!r}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"member {str(path)!r}: not valid TOML ({error})") from None
+        return Site.model_validate(_parsed("member", path))
     except ValidationError as error:
         raise BadInput(f"member {str(path)!r}: {sentence(error)}") from None
+
+
+def _parsed(what: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{what} {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # bad TOML, bad UTF-8, a number of thousands of digits, deep nesting
+        raise BadInput(f"{what} {str(path)!r}: not valid TOML ({error})") from None
 
 
 def checked(values: Mapping[str, Any]) -> Ring:
@@ -114,6 +117,9 @@ def checked(values: Mapping[str, Any]) -> Ring:
     except ValidationError as error:
         raise BadInput(f"ring file: {sentence(error)}") from None
     _check_members(ring)
+    endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
+    if endless:
+        raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: write a finite number")
     row, hyper = ring.row, ring.hyper
     if row.topology != "ring" or row.shares != "extractor":
         raise BadInput(f"ring file: method = {ring.method!r}: peers run ring methods whose heads stay, such as fibfl++")
@@ -150,5 +156,5 @@ def ring_toml(ring: Ring) -> str:
 
 
 def _text(value: object) -> str:
-    """A TOML value: JSON spells strings, numbers, truths and lists of them the same."""
-    return json.dumps(value, ensure_ascii=False)
+    """A TOML value: JSON spells strings, numbers, truths and lists of them the same, but for one character."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from firma.models.split import Layout
 
-FLOAT32 = 1  # the only kind of number on the wire so far
+FLOAT32 = 1  # what a model's numbers are, whatever they are encoded as on the wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """A site's own part: its data, its model and its local training, by the same code and seeds as the simulation."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from firma.models.split import build_model
 from firma.peer.ringfile import Ring, Task
 from firma.schedule import RoundPlan
 from firma.training import Client, Job, Moments, Trainer, choose
+
+_SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 
 
 def load_own(path: str, task: Task) -> Dataset:
@@ -97,6 +100,11 @@ class LocalSite:
         whole[self.layout.span("extractor")] = extractor.to(whole)
         self.parameters = whole
 
+    def prepare(self, plan: RoundPlan) -> None:
+        """Load the compiled kernels while the others still gather: a round of no epochs, which changes nothing."""
+        self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
+        self.test()
+
     def train(self, plan: RoundPlan) -> float:
         """One round's local training; the training accuracy where a gate asks for it, else 1."""
         job = Job(self.row, self.hyper, plan.phases)
@@ -105,6 +113,22 @@ class LocalSite:
             return train_round(trainer, client, job, plan, self.ring.seed, self.path)
 
         return self._workers.each([self.client], work)[0]
+
+    def score(self, extractor: Tensor) -> float:
+        """Accuracy of another's extractor under this site's head on its training data, every n-th where there are many.
+
+        It is a stand-in that is scored: nothing of this site changes.
+        """
+        whole = self.parameters
+        whole[self.layout.span("extractor")] = extractor.to(whole)
+        apart = -(-len(self.client.labels) // _SCORED)
+        inputs, labels = self.client.inputs[::apart].contiguous(), self.client.labels[::apart].contiguous()
+        stand_in = replace(self.client, parameters=self.path.inward(whole), inputs=inputs, labels=labels)
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return trainer.correct(client, test=False) / len(client.labels)
+
+        return self._workers.each([stand_in], work)[0]
 
     def test(self) -> float:
         """Accuracy on this site's test data."""

@@ -4,6 +4,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
+from firma.encoding import Wire
 from firma.peer.signature import Cut, Signature
 
 VERSION = 1
@@ -46,6 +47,7 @@ class Head:
     cuts: tuple[tuple[Cut, bytes], ...]
     agreement: Agreement | None
     digest: bytes  # of the head itself: equal digests, equal messages
+    wire: Wire = "float32"  # how the elements are encoded
 
 
 def federation_tag(name: str) -> bytes:

@@ -1,99 +1,61 @@
-"""What a message looks like in bytes: a fixed header, a manifest, raw little-endian numbers. No sockets here.
+"""A message in bytes: its head, then its numbers in chunks. Only an `ExtractorState` can be encoded. No sockets here.
 
-A message is a head and then chunks. Everything in the head is compared with the agreed signature before anything is
-allocated; only an `ExtractorState` can be encoded, and there is no field in which a head could travel.
+There is no field in which a head of a model could travel. Numbers are float32, bfloat16 or int8, as the message says;
+what arrives is taken in any of them, once it has exactly the bytes, the hashes and the finite values that it must have.
 """
 
 import hashlib
-import math
-import struct
 from collections.abc import Iterator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firma.peer.signature import FLOAT32, Cut
-from firma.peer.terms import MAGIC, VERSION, Agreement, Head, Tag, Terms, WireError, version
+from firma.encoding import Bytes, pack, size, unpack
+from firma.peer.manifest import agreement_head, decode_head, state_head
+from firma.peer.terms import Agreement, Head, Tag, Terms, WireError
 from firma.protocol import ExtractorState, Message
 
 CHUNK = 1 << 20
-_HEADER = struct.Struct("<4sHBB16s32sIIQQddH")
-_ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
-_STATE, _AGREEMENT = 1, 2  # kinds
-_ACCURACY, _WEIGHT = 1, 2  # flags
-_DIGEST = 32
 
 
-def encode(terms: Terms, tag: Tag, payload: Message | Agreement) -> tuple[bytes, NDArray[np.float32]]:
-    """Head and numbers of a message; anything but an extractor within the signature is refused."""
+def encode(terms: Terms, tag: Tag, payload: Message | Agreement) -> tuple[bytes, Bytes]:
+    """Head and body of a message; anything but an extractor within the signature is refused."""
     if isinstance(payload, Agreement):
-        return _agreement_head(terms, tag, payload), np.empty(0, np.float32)
+        return agreement_head(terms, tag, payload), np.empty(0, np.uint8)
     state = payload.state
     if type(state) is not ExtractorState:
         raise WireError(f"a {type(state).__name__} cannot be sent: only extractors travel")
     if state.values.dtype != torch.float32 or state.values.ndim != 1:
-        raise WireError("an extractor travels as flat float32")
+        raise WireError("an extractor travels as flat float32 or what is made of it")
     count = state.values.numel()
     if state.start < 0 or state.start + count > terms.signature.size:
         raise WireError("these elements are not all of the extractor: nothing is sent")
-    values = state.values.detach().cpu().contiguous().numpy().astype("<f4", copy=False)
-    if not np.isfinite(values).all():
-        raise WireError("this site's extractor holds NaN or infinity: nothing is sent")
-    cuts = terms.signature.cuts(state.start, count)
-    flags = (payload.accuracy is not None) * _ACCURACY + (payload.weight is not None) * _WEIGHT
-    header = _HEADER.pack(
-        MAGIC, VERSION, _STATE, flags, terms.federation, terms.ring, *tag, state.start, count,
-        payload.accuracy or 0.0, payload.weight or 0.0, len(cuts),
-    )  # fmt: skip
-    entries, place = [], 0
+    values = state.values.detach().cpu().contiguous().numpy()
+    packed, cuts, place = [], terms.signature.cuts(state.start, count), 0
     for cut in cuts:
-        entries.append(_entry(cut) + _RANGE.pack(cut.start, cut.count, _sha(values[place : place + cut.count])))
+        try:
+            packed.append(pack(payload.wire, values[place : place + cut.count]))
+        except ValueError as error:
+            raise WireError(f"this site's extractor holds {error}: nothing is sent") from None
         place += cut.count
-    return _sealed(header + b"".join(entries)), values
+    manifest = zip(cuts, map(_sha, packed), strict=True)
+    return state_head(terms, tag, payload, manifest), np.concatenate(packed)
 
 
-def chunks(values: NDArray[np.float32]) -> Iterator[bytes]:
-    """The numbers, about a mebibyte at a time."""
-    raw = values.view(np.uint8).data
+def chunks(body: NDArray[np.generic]) -> Iterator[bytes]:
+    """The body, about a mebibyte at a time."""
+    raw = body.view(np.uint8).data
     for start in range(0, len(raw), CHUNK):
         yield bytes(raw[start : start + CHUNK])
 
 
-def decode_head(terms: Terms, raw: bytes) -> Head:
-    """A head that agrees with the terms, or `WireError`; reads at most what is there and allocates no tensor."""
-    version(raw)
-    body = _unsealed(raw)
-    _, _, kind, flags, federation, ring, turn, step, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
-    if federation != terms.federation:
-        raise WireError("the message is of another federation")
-    if ring != terms.ring:
-        raise WireError("the sender's ring file differs from this site's; compare firma ring-file RING.toml")
-    rest = memoryview(body)[_HEADER.size :]
-    digest = raw[-_DIGEST:]
-    if kind == _AGREEMENT:
-        found = _read_agreement(terms, rest, (flags, start, entries), count, step, turn)
-        return Head((turn, step), 0, 0, None, None, (), found, digest)
-    if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT):
-        raise WireError("a message of no known kind")
-    if turn == 0 or count == 0 or start + count > terms.signature.size:
-        raise WireError("the message reaches beyond the extractor")
-    told = accuracy if flags & _ACCURACY else None
-    if (told is None and accuracy != 0) or not 0 <= accuracy <= 1:
-        raise WireError("an accuracy is a number from 0 to 1")
-    heavy = weight if flags & _WEIGHT else None
-    if (heavy is None and weight != 0) or not 0 <= weight < math.inf or heavy == 0:
-        raise WireError("a weight is a positive number")
-    cuts = _read_manifest(rest, terms.signature.cuts(start, count), entries)
-    return Head((turn, step), start, count, told, heavy, cuts, None, digest)
-
-
 class Assembly:
-    """Numbers on their way in: exactly as many as the head said, and finished only if every hash is right."""
+    """A body on its way in: exactly as many bytes as the head said, and finished only if every hash is right."""
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        self._buffer = bytearray(4 * head.count)
+        self._buffer = bytearray(sum(size(head.wire, cut.count) for cut, _ in head.cuts))
         self._filled = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -107,72 +69,22 @@ class Assembly:
         """The message, if it is whole, unchanged and finite."""
         if self._filled != len(self._buffer):
             raise WireError(f"{self._filled} bytes arrived of {len(self._buffer)}")
-        values, place = np.frombuffer(self._buffer, "<f4"), 0
-        for cut, digest in self.head.cuts:
-            if _sha(values[place : place + cut.count]) != digest:
+        head, raw = self.head, np.frombuffer(self._buffer, np.uint8)
+        values, place, filled = np.empty(head.count, np.float32), 0, 0
+        for cut, digest in head.cuts:
+            part = raw[place : place + size(head.wire, cut.count)]
+            if _sha(part) != digest:
                 raise WireError(f"{cut.name} does not have the hash that was announced")
-            place += cut.count
-        if not np.isfinite(values).all():
-            raise WireError("the message holds NaN or infinity")
-        tensor = torch.from_numpy(values.astype(np.float32, copy=False))
-        return Message(ExtractorState(tensor, self.head.start), self.head.accuracy, self.head.weight)
+            try:
+                values[filled : filled + cut.count] = unpack(head.wire, part, cut.count)
+            except ValueError as error:
+                raise WireError(f"the message holds {error}") from None
+            place, filled = place + len(part), filled + cut.count
+        return Message(ExtractorState(torch.from_numpy(values), head.start), head.accuracy, head.weight, head.wire)
 
 
-def _agreement_head(terms: Terms, tag: Tag, said: Agreement) -> bytes:
-    size = len(said.proportions)
-    header = _HEADER.pack(
-        MAGIC, VERSION, _AGREEMENT, 0, terms.federation, terms.ring, *tag, 0, size, 0.0, 0.0, 0
-    )  # fmt: skip
-    return _sealed(header + struct.pack(f"<I{size}d", said.rounds, *said.proportions))
+def _sha(raw: Bytes) -> bytes:
+    return hashlib.sha256(raw.data).digest()
 
 
-def _read_agreement(
-    terms: Terms, rest: memoryview, zeros: tuple[int, int, int], count: int, step: int, turn: int
-) -> Agreement:
-    if any(zeros) or turn != 0 or count not in (0, terms.classes) or len(rest) != 4 + 8 * count:
-        raise WireError("an agreement of the wrong form")
-    rounds, *shares = struct.unpack(f"<I{count}d", rest)
-    if shares and not (all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
-        raise WireError("class proportions are numbers from 0 to 1 that sum to 1")
-    return Agreement(rounds, tuple(shares))
-
-
-def _read_manifest(rest: memoryview, expected: list[Cut], entries: int) -> tuple[tuple[Cut, bytes], ...]:
-    """Hashes of the cuts; every other byte must be as expected."""
-    if entries != len(expected):
-        raise WireError(f"the manifest names {entries} tensors, {len(expected)} are agreed")
-    found, place = [], 0
-    for cut in expected:
-        entry = _entry(cut)
-        tail = place + len(entry)
-        if rest[place:tail] != entry or len(rest) < tail + _RANGE.size:
-            raise WireError(f"the manifest differs from the agreed model at {cut.name}")
-        start, count, digest = _RANGE.unpack_from(rest, tail)
-        if (start, count) != (cut.start, cut.count):
-            raise WireError(f"the manifest differs from the agreed model at {cut.name}")
-        found.append((cut, digest))
-        place = tail + _RANGE.size
-    if place != len(rest):
-        raise WireError("bytes behind the manifest")
-    return tuple(found)
-
-
-def _entry(cut: Cut) -> bytes:
-    name = cut.name.encode()
-    shape = struct.pack(f"<{len(cut.shape)}I", *cut.shape)
-    return _ENTRY.pack(len(name), FLOAT32, len(cut.shape)) + name + shape
-
-
-def _sealed(body: bytes) -> bytes:
-    return body + hashlib.sha256(body).digest()
-
-
-def _unsealed(raw: bytes) -> bytes:
-    body = raw[:-_DIGEST]
-    if len(body) < _HEADER.size or hashlib.sha256(body).digest() != raw[-_DIGEST:]:
-        raise WireError("a head that is cut off or changed")
-    return body
-
-
-def _sha(values: NDArray[np.float32]) -> bytes:
-    return hashlib.sha256(values.view(np.uint8).data).digest()
+__all__ = ["CHUNK", "Assembly", "chunks", "decode_head", "encode"]

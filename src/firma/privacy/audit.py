@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firma.encoding import size
 from firma.models.split import Layout
 from firma.protocol import SERVER, Message
 
@@ -31,11 +32,12 @@ class Audit:
 
     def record(self, sender: int, receiver: int, tag: tuple[int, int], message: Message) -> None:
         """Note one delivery."""
-        start = message.state.start
-        tensors = self.layout.names(start, start + message.state.values.numel())
+        start, stop = message.state.start, message.state.start + message.state.values.numel()
+        tensors = self.layout.names(start, stop)
         told = (("accuracy", message.accuracy), ("weight", message.weight))
         numbers = tuple(name for name, value in told if value is not None)
-        self.receipts.append(Receipt(*tag, sender, receiver, tensors, message.size, numbers))
+        content = sum(size(message.wire, count) for count in self.layout.counts(start, stop)) + 8 * len(numbers)
+        self.receipts.append(Receipt(*tag, sender, receiver, tensors, content, numbers))
 
     @property
     def heads(self) -> int:

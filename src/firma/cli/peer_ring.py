@@ -1,0 +1,94 @@
+"""`firma init` and `firma ring-file`: a site's key and certificate, and what all members agree on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firma.cli.options import WIRE_HELP, Changes, changes
+from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, needs_extra
+from firma.errors import BadInput
+
+if TYPE_CHECKING:
+    from firma.peer.ringfile import Ring
+
+
+def init(
+    name: Annotated[str, typer.Argument(help="This site's name, such as hospital-a.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT where the other sites reach this one.")],
+    identity: IdentityFolder = DEFAULT_IDENTITY,
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.", min=1)] = 730,
+) -> None:
+    """Make this site's key, which never leaves it, and its certificate; print what the other sites need."""
+    needs_extra()
+    from firma.peer.identity import check_address, fingerprint, make_identity
+    from firma.peer.ringfile import Site, site_toml
+
+    check_address(address)
+    made = make_identity(identity, name, days)
+    card = identity / "site.toml"
+    card.write_text(site_toml(Site(name=name, address=address, certificate=made.certificate.decode())))
+    typer.echo(f"name         {name}\naddress      {address}\nfingerprint  {fingerprint(made.certificate)}")
+    typer.echo(f"Send {card} to the other sites and read them the fingerprint by telephone.")
+    typer.echo(f"The key stays in {identity / 'key.pem'}: never send it.")
+
+
+def ring_file(
+    path: Annotated[Path, typer.Argument(help="The ring file to check, or with --member to write.")],
+    member: Annotated[list[Path] | None, typer.Option(help="A site.toml of firma init; repeat, in order.")] = None,
+    federation: Annotated[str, typer.Option(help="A name for the federation that is used once.")] = "",
+    method: Annotated[str, typer.Option(help="A ring method whose heads stay.")] = "fibfl++",
+    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
+    shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
+    labels: Annotated[str, typer.Option(help="All labels, with commas, or a number of classes from 0.")] = "",
+    scale: Annotated[float, typer.Option(help="Bytes are multiplied by this.")] = 1 / 255,
+    proportions: Annotated[str, typer.Option(help="What is told of classes: plain, noisy or none.")] = "plain",
+    wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} Each site may send another.")] = "float32",
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is lost.")] = 60.0,
+    gathering: Annotated[float, typer.Option(help="Seconds in which all must have appeared.")] = 600.0,
+    set_: Changes = None,
+) -> None:
+    """Write a ring file from the members' site.toml files, or check one and show what was agreed.
+
+    Example: firma ring-file ring.toml --member a/site.toml --member b/site.toml --federation trial
+    --shape 8x8 --labels 10
+    """
+    needs_extra()
+    from firma.peer.ringfile import checked, read_ring, read_site, ring_toml
+    from firma.results import write_whole
+
+    if member:
+        if path.exists():
+            raise BadInput(f"ring file {str(path)!r}: it is there already; name another")
+        values = {
+            "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
+            "wire": wire, "patience": patience, "gathering": gathering, "set": changes(set_),
+            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
+            "members": [read_site(each).model_dump() for each in member],
+        }  # fmt: skip
+        try:
+            write_whole(path, ring_toml(checked(values)))
+        except OSError as error:
+            raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
+    _show_ring(path, read_ring(path))
+
+
+def _show_ring(path: Path, ring: "Ring") -> None:
+    from firma.peer.identity import fingerprint
+
+    typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
+    for member in ring.members:
+        typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    typer.echo(f"sound; every member must see this digest: {ring.digest.hex()}")
+
+
+def _shape(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split("x")]
+    except ValueError:
+        raise BadInput(f"shape = {text!r}: write it as 28x28") from None
+
+
+def _labels(text: str) -> list[str]:
+    return [str(n) for n in range(int(text))] if text.isdigit() else [each.strip() for each in text.split(",")]

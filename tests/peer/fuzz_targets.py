@@ -1,0 +1,165 @@
+"""What is fuzzed: every reader of bytes or files that somebody else may have written.
+
+A target takes bytes and returns whether they were refused. It must refuse in the way that its callers expect, or give
+something within the terms; anything else, an `AssertionError` or another exception, is a finding. Seals and hashes are
+made right by the targets themselves where it says so, for no fuzzer guesses a SHA-256.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save
+
+from firma.encoding import WIRES, size
+from firma.errors import BadInput
+from firma.models import SplitModel, mlp
+from firma.peer import checkpoint
+from firma.peer.hello import Hello, decode_hello
+from firma.peer.manifest import state_head
+from firma.peer.ringfile import read_ring, ring_toml
+from firma.peer.signature import signature
+from firma.peer.terms import Agreement, Terms, WireError, federation_tag
+from firma.peer.wire import Assembly, chunks, decode_head, encode
+from firma.protocol import ExtractorState, Message
+
+TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
+SIZE = TERMS.signature.size
+RING = Path(__file__).parent / "fuzz_ring.toml"  # two members whose keys were thrown away
+_SHM = Path("/dev/shm")
+_FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM, os.W_OK) else None))
+_BODY = struct.Struct("<BHH")
+
+
+def head(raw):
+    """A head as it is, seal included; an agreement is one."""
+    try:
+        found = decode_head(TERMS, raw)
+    except WireError:
+        return True
+    assert 0 <= found.start <= found.start + found.count <= SIZE
+    assert sum(cut.count for cut, _ in found.cuts) == found.count
+    assert found.accuracy is None or 0 <= found.accuracy <= 1
+    assert found.weight is None or 0 < found.weight < float("inf")
+    if found.agreement is not None:
+        shares = found.agreement.proportions
+        assert (found.tag[0], found.count) == (0, 0)
+        assert not shares or (len(shares) == TERMS.classes and abs(sum(shares) - 1) < 1e-5)
+    return False
+
+
+def sealed_head(raw):
+    """A head whose seal is made right."""
+    return head(raw + hashlib.sha256(raw).digest())
+
+
+def body(raw):
+    """Numbers in any encoding behind a head with the right hashes: encoding, start, count, then the bytes in chunks."""
+    if len(raw) < _BODY.size:
+        return True
+    kind, start, count = _BODY.unpack_from(raw)
+    wire, start = WIRES[kind % len(WIRES)], start % SIZE
+    count = 1 + count % (SIZE - start)
+    numbers, place, cuts = raw[_BODY.size :], 0, []
+    for cut in TERMS.signature.cuts(start, count):
+        part = numbers[place : place + size(wire, cut.count)]
+        cuts.append((cut, hashlib.sha256(part).digest()))
+        place += size(wire, cut.count)
+    message = Message(ExtractorState(torch.empty(count), start), wire=wire)
+    found = decode_head(TERMS, state_head(TERMS, (1, 0), message, cuts))
+    assembly = Assembly(found)
+    try:
+        for part in (numbers[:7], numbers[7:]):
+            if part:
+                assembly.feed(part)
+        arrived = assembly.finish()
+    except WireError:
+        return True
+    assert len(numbers) == place
+    assert arrived.wire == wire
+    assert arrived.state.values.dtype == torch.float32
+    assert arrived.state.values.shape == (count,)
+    assert torch.isfinite(arrived.state.values).all()
+    return False
+
+
+def hello(raw):
+    """A sign of life."""
+    try:
+        found = decode_hello(raw)
+    except WireError:
+        return True
+    assert (len(found.federation), len(found.ring), len(found.process)) == (16, 32, 8)
+    return False
+
+
+def ring_file(raw):
+    """A ring file; what is read can be written, and is then the same."""
+    path = _FOLDER / "ring.toml"
+    path.write_bytes(raw)
+    try:
+        ring = read_ring(path)
+    except BadInput as error:
+        assert "\n" not in str(error), "one sentence"
+        return True
+    path.write_text(ring_toml(ring), encoding="utf-8")
+    assert read_ring(path) == ring
+    return False
+
+
+def saved_state(raw):
+    """A checkpoint: two bytes say how long its facts are, the rest is its tensors; the hash in the facts is right."""
+    length = int.from_bytes(raw[:2], "little")
+    facts, tensors = raw[2 : 2 + length], raw[2 + length :]
+    folder = _FOLDER / "round-000003"
+    folder.mkdir(exist_ok=True)
+    facts = facts.replace(b"@", hashlib.sha256(tensors).hexdigest().encode())
+    (folder / "state.json").write_bytes(facts)
+    (folder / "state.safetensors").write_bytes(tensors)
+    try:
+        checkpoint.read(_FOLDER, 3, TERMS.ring)
+    except BadInput:
+        return True
+    return False
+
+
+TARGETS = (head, sealed_head, body, hello, ring_file, saved_state)
+
+
+def one(raw):
+    """What a coverage-guided fuzzer calls: the first byte chooses the target."""
+    return TARGETS[raw[0] % len(TARGETS)](raw[1:]) if raw else True
+
+
+def seeds():
+    """(target, bytes) of valid inputs of every kind."""
+    values = torch.linspace(-1, 1, SIZE)
+    said = [
+        ((1, 0), Message(ExtractorState(values))),
+        ((9, 3), Message(ExtractorState(values), accuracy=0.5, wire="bfloat16")),
+        ((2, 1), Message(ExtractorState(values[5:40], 5), weight=37.0, wire="int8")),
+        ((0, 1), Agreement(4, (0.5, 0.25, 0.25))),
+        ((0, 0), Agreement(0)),
+    ]
+    for tag, payload in said:
+        first, numbers = encode(TERMS, tag, payload)
+        yield head, first
+        yield sealed_head, first[:-32]
+        if isinstance(payload, Message):
+            state = payload.state
+            intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
+            yield body, intro + b"".join(chunks(numbers))
+    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, b"p" * 8, (1, 2), 3.0).encode()
+    yield ring_file, RING.read_bytes()
+    facts = {
+        "format": 1, "rounds": 3, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
+        "steps": {"extractor": 5, "head": 1}, "sha256": "@",
+    }  # fmt: skip
+    text = json.dumps(facts).encode()
+    tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
+    yield saved_state, len(text).to_bytes(2, "little") + text + tensors
