@@ -13,7 +13,7 @@ import torch
 
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
-from firma.peer.terms import Agreement, Terms, WireError, federation_tag
+from firma.peer.terms import Terms, WireError, federation_tag
 from firma.peer.wire import Assembly, chunks, decode_head, encode
 from firma.protocol import ExtractorState, Message
 
@@ -25,11 +25,9 @@ EDGES = (b"\0", b"\xff", b"\x7f", b"\x80", b"\xff" * 8, b"\0\0\xc0\x7f", b"\0\0\
 def seeds():
     values = torch.linspace(-1, 1, SIZE)
     yield from (
-        encode(TERMS, (1, 0), Message(ExtractorState(values))),
-        encode(TERMS, (9, 3), Message(ExtractorState(values), accuracy=0.5)),
-        encode(TERMS, (2, 1), Message(ExtractorState(values[5:40], 5), weight=37.0)),
-        encode(TERMS, (0, 1), Agreement(4, (0.5, 0.25, 0.25))),
-        encode(TERMS, (0, 0), Agreement(0)),
+        encode(TERMS, (1, 1, 0), Message(ExtractorState(values))),
+        encode(TERMS, (4, 9, 3), Message(ExtractorState(values), accuracy=0.5)),
+        encode(TERMS, (1, 2, 1), Message(ExtractorState(values[5:40], 5), weight=37.0)),
     )
 
 
@@ -55,8 +53,6 @@ def check(head, body):
     try:
         found = decode_head(TERMS, head)
         assert found.start + found.count <= SIZE
-        if found.agreement is not None:
-            return False
         assembly = Assembly(found)
         assembly.feed(body)
         message = assembly.finish()

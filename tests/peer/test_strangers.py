@@ -14,23 +14,25 @@ import torch
 
 from firma.models import SplitModel, mlp
 from firma.peer.course import course
-from firma.peer.desk import Desk, Patience
+from firma.peer.desk import Desk
 from firma.peer.hello import RUNNING, Hello
 from firma.peer.identity import load_identity, make_identity
-from firma.peer.inbox import Inbox
 from firma.peer.links import open_line
 from firma.peer.log import Log
 from firma.peer.node import Node
 from firma.peer.reception import DONE, REFUSED, STALE, Reception, serve
 from firma.peer.report import Setup
 from firma.peer.signature import signature
-from firma.peer.terms import Agreement, Terms, federation_tag
+from firma.peer.signs import Patience, Signs
+from firma.peer.terms import Terms, federation_tag
 from firma.peer.tls import LARGEST
 from firma.peer.wire import chunks, encode
 from firma.protocol import ExtractorState, Message
 from firma.schedule import plan
 
 from .test_node import assert_same, simulated
+
+VIEW = 3
 
 
 class Victim:
@@ -47,14 +49,12 @@ class Victim:
         def today(number):
             return plan(ring.row, ring.hyper, 3, ring.rounds, number)
 
-        self.desk = Desk(
-            ring.names, Inbox(course(0, 3, ring.rounds, self.size, today)), Patience(5.0, 5.0), self.log
-        )  # fmt: skip
-        self.desk.agreed((0, 1, 2), 1)
+        self.desk = Desk(Signs(0, ring.names, Patience(5.0, 5.0)), self.log)
+        self.desk.begin(VIEW, course(VIEW, 0, (0, 1, 2), ring.rounds, self.size, today), 0)
 
         def hello():
             return Hello(
-                self.terms.federation, self.terms.ring, self.terms.signature.digest, b"p" * 8, (1, 0), 0.0, RUNNING
+                self.terms.federation, self.terms.ring, self.terms.signature.digest, 8, (VIEW, 1, 0), 0.0, RUNNING
             )
 
         self.reception = Reception(ring, self.terms, self.log, hello, self.desk)
@@ -70,7 +70,7 @@ class Victim:
         finally:
             line.channel.close()
 
-    def message(self, tag=(1, 0), value=1.0, count=None, start=0):
+    def message(self, tag=(VIEW, 1, 0), value=1.0, count=None, start=0):
         state = ExtractorState(torch.full((self.size if count is None else count,), value), start)
         head, values = encode(self.terms, tag, Message(state))
         return [head, *chunks(values)]
@@ -177,9 +177,9 @@ def test_lies_of_every_kind_are_refused_and_counted(victim):
         "no head": [b"x" * 500],
         "nothing": [],
         "part of it": victim.message(count=victim.size - 1),
-        "far future": victim.message(tag=(4, 0)),
-        "no such round": victim.message(tag=(99, 0)),
-        "agreement too late": [encode(victim.terms, (0, 1), Agreement(0))[0]],
+        "far future": victim.message(tag=(VIEW, 4, 0)),
+        "no such round": victim.message(tag=(VIEW, 99, 0)),
+        "of an older view": victim.message(tag=(VIEW - 1, 1, 0)),
     }
     for name, parts in lies.items():
         answer = victim.say(1, *parts)
@@ -196,11 +196,11 @@ def test_a_replay_changes_nothing(victim):
     assert victim.say(1, *victim.message())[0] == DONE
     assert victim.say(1, *victim.message())[0] == DONE
     assert victim.say(1, *victim.message(value=2.0))[0] == REFUSED
-    assert victim.desk.inbox._held[1, (1, 0)][1].state.values[0] == 1.0
+    assert victim.desk.inbox._held[1, (VIEW, 1, 0)][1].state.values[0] == 1.0
     assert victim.log.total() == {"repeated": 1, "misfit": 1}
     assert victim.say(2, *victim.message())[0] == DONE
-    victim.desk.wait((1, 2), (1, 0), lambda: None)
-    victim.desk.enter((2, 0))
+    victim.desk.wait((1, 2), (VIEW, 1, 0), lambda: None)
+    victim.desk.enter((VIEW, 2, 0))
     assert victim.say(1, *victim.message(value=3.0))[0] in (STALE, REFUSED)
     assert victim.untouched
 
@@ -239,7 +239,7 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         state = ExtractorState(torch.full((terms.signature.size,), 1e9))
         while not over.wait(0.02):
             for turn in (1, 2, 3):
-                head, values = encode(terms, (turn, 0), Message(state, accuracy=1.0))
+                head, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
                         line.send(iter([head, *chunks(values)][:1]), timeout=0.5)  # never the whole of it

@@ -66,14 +66,8 @@ def receive(rules: Rules, member: Member, sender: int, note: Note) -> Step:
     if note.view is not None and theirs > member.epoch:
         member = learn(member, note.view)
     match note.body:
-        case Prepare(ballot) | Accept(ballot) if ballot < member.memory.promised:
-            return member, ((sender, Note(member.memory.view, Refusal(member.memory.promised))),)
-        case Prepare(ballot):
-            return _promise(member, sender, ballot)
-        case Accept(ballot, view):
-            memory = replace(member.memory, promised=ballot, accepted=(ballot, view))
-            member = _yielding(replace(member, memory=memory), ballot)
-            return member, ((sender, Note(member.memory.view, Accepted(ballot))),)
+        case Prepare() | Accept() as asked:
+            return _asked(member, sender, asked)
         case Promise(ballot) as promise if ballot == member.ballot and member.value is None:
             return _counted(rules, member, sender, promise)
         case Accepted(ballot) if ballot == member.ballot and member.value is not None:
@@ -112,10 +106,16 @@ def _composed(rules: Rules, member: Member) -> View | None:
     return View(member.epoch + 1, start, tuple(Seat(number, words[number].process) for number in order))
 
 
-def _promise(member: Member, sender: int, ballot: Ballot) -> Step:
-    promise = Promise(ballot, member.word, member.memory.accepted)
-    member = _yielding(replace(member, memory=replace(member.memory, promised=ballot)), ballot)
-    return member, ((sender, Note(member.memory.view, promise)),)
+def _asked(member: Member, sender: int, asked: Prepare | Accept) -> Step:
+    """Promise or accept, unless a higher ballot was promised."""
+    memory, ballot = member.memory, asked.ballot
+    if ballot < memory.promised:
+        return member, ((sender, Note(memory.view, Refusal(memory.promised))),)
+    answer: Body = Promise(ballot, member.word, memory.accepted)
+    memory = replace(memory, promised=ballot)
+    if isinstance(asked, Accept):
+        memory, answer = replace(memory, accepted=(ballot, asked.view)), Accepted(ballot)
+    return _yielding(replace(member, memory=memory), ballot), ((sender, Note(memory.view, answer)),)
 
 
 def _counted(rules: Rules, member: Member, sender: int, promise: Promise) -> Step:

@@ -14,21 +14,19 @@ import torch
 from numpy.typing import NDArray
 
 from firma.peer.signature import FLOAT32, Cut
-from firma.peer.terms import MAGIC, VERSION, Agreement, Head, Tag, Terms, WireError, version
+from firma.peer.terms import MAGIC, VERSION, Head, Tag, Terms, WireError, version
 from firma.protocol import ExtractorState, Message
 
 CHUNK = 1 << 20
-_HEADER = struct.Struct("<4sHBB16s32sIIQQddH")
+_HEADER = struct.Struct("<4sHBB16s32sIIIQQddH")
 _ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
-_STATE, _AGREEMENT = 1, 2  # kinds
+_STATE = 1  # the only kind
 _ACCURACY, _WEIGHT = 1, 2  # flags
 _DIGEST = 32
 
 
-def encode(terms: Terms, tag: Tag, payload: Message | Agreement) -> tuple[bytes, NDArray[np.float32]]:
+def encode(terms: Terms, tag: Tag, payload: Message) -> tuple[bytes, NDArray[np.float32]]:
     """Head and numbers of a message; anything but an extractor within the signature is refused."""
-    if isinstance(payload, Agreement):
-        return _agreement_head(terms, tag, payload), np.empty(0, np.float32)
     state = payload.state
     if type(state) is not ExtractorState:
         raise WireError(f"a {type(state).__name__} cannot be sent: only extractors travel")
@@ -64,19 +62,17 @@ def decode_head(terms: Terms, raw: bytes) -> Head:
     """A head that agrees with the terms, or `WireError`; reads at most what is there and allocates no tensor."""
     version(raw)
     body = _unsealed(raw)
-    _, _, kind, flags, federation, ring, turn, step, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
+    _, _, kind, flags, federation, ring, *tag, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
     if federation != terms.federation:
         raise WireError("the message is of another federation")
     if ring != terms.ring:
         raise WireError("the sender's ring file differs from this site's; compare firma ring-file RING.toml")
     rest = memoryview(body)[_HEADER.size :]
     digest = raw[-_DIGEST:]
-    if kind == _AGREEMENT:
-        found = _read_agreement(terms, rest, (flags, start, entries), count, step, turn)
-        return Head((turn, step), 0, 0, None, None, (), found, digest)
     if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT):
         raise WireError("a message of no known kind")
-    if turn == 0 or count == 0 or start + count > terms.signature.size:
+    epoch, turn, step = tag
+    if epoch == 0 or turn == 0 or count == 0 or start + count > terms.signature.size:
         raise WireError("the message reaches beyond the extractor")
     told = accuracy if flags & _ACCURACY else None
     if (told is None and accuracy != 0) or not 0 <= accuracy <= 1:
@@ -85,7 +81,7 @@ def decode_head(terms: Terms, raw: bytes) -> Head:
     if (heavy is None and weight != 0) or not 0 <= weight < math.inf or heavy == 0:
         raise WireError("a weight is a positive number")
     cuts = _read_manifest(rest, terms.signature.cuts(start, count), entries)
-    return Head((turn, step), start, count, told, heavy, cuts, None, digest)
+    return Head((epoch, turn, step), start, count, told, heavy, cuts, digest)
 
 
 class Assembly:
@@ -116,25 +112,6 @@ class Assembly:
             raise WireError("the message holds NaN or infinity")
         tensor = torch.from_numpy(values.astype(np.float32, copy=False))
         return Message(ExtractorState(tensor, self.head.start), self.head.accuracy, self.head.weight)
-
-
-def _agreement_head(terms: Terms, tag: Tag, said: Agreement) -> bytes:
-    size = len(said.proportions)
-    header = _HEADER.pack(
-        MAGIC, VERSION, _AGREEMENT, 0, terms.federation, terms.ring, *tag, 0, size, 0.0, 0.0, 0
-    )  # fmt: skip
-    return _sealed(header + struct.pack(f"<I{size}d", said.rounds, *said.proportions))
-
-
-def _read_agreement(
-    terms: Terms, rest: memoryview, zeros: tuple[int, int, int], count: int, step: int, turn: int
-) -> Agreement:
-    if any(zeros) or turn != 0 or count not in (0, terms.classes) or len(rest) != 4 + 8 * count:
-        raise WireError("an agreement of the wrong form")
-    rounds, *shares = struct.unpack(f"<I{count}d", rest)
-    if shares and not (all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
-        raise WireError("class proportions are numbers from 0 to 1 that sum to 1")
-    return Agreement(rounds, tuple(shares))
 
 
 def _read_manifest(rest: memoryview, expected: list[Cut], entries: int) -> tuple[tuple[Cut, bytes], ...]:

@@ -1,0 +1,224 @@
+"""A member's rounds: follow the view that was decided until it ends or all rounds are done, each round saved."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from firma.mixing import beside, ring_row
+from firma.peer import checkpoint
+from firma.peer.council import Council
+from firma.peer.desk import Desk, PeerLost, Superseded
+from firma.peer.ledger import Ledger
+from firma.peer.links import Links
+from firma.peer.report import OnNotice, OnRound, RoundReport
+from firma.peer.ringfile import Ring
+from firma.peer.site import LocalSite
+from firma.peer.views import View
+from firma.peer.warden import Warden
+from firma.protocol import Exchange, Message, Peer, peer_round
+from firma.schedule import RoundPlan, plan
+
+
+def row_of(
+    me: int, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message], names: tuple[str, ...]
+) -> dict[str, float]:
+    """What a member and its neighbours weigh in one pass, by name; empty in a warm-up, where all count by size."""
+    if today.mixing != "ring":
+        return {}
+    left, right = beside(order)[me]
+    said = [arrived[n].accuracy for n in (left, right)]
+    row = ring_row(today.pair, today.retention, today.gate, *(1.0 if a is None else a for a in said))
+    weights = dict.fromkeys((names[n] for n in (me, left, right)), 0.0)
+    for member, weight in ((me, row.own), (left, row.left), (right, row.right)):
+        weights[names[member]] += weight
+    return {name: round(weight, 6) for name, weight in weights.items()}
+
+
+@dataclass
+class Work:
+    """What the main thread does; everything else of a member serves it."""
+
+    ring: Ring
+    me: int
+    site: LocalSite
+    samples: int
+    state: Path
+    desk: Desk
+    council: Council
+    warden: Warden
+    links: Links
+    ledger: Ledger
+    on_round: OnRound
+    on_notice: OnNotice
+    history: list[float | None]
+    order: tuple[int, ...] = ()
+    training: float = 0.0  # seconds in all
+    busy: float | None = None  # since when it trains, if it does
+    _epoch: int = 0
+    _trained: tuple[int, float] | None = None  # the round whose training is done and whose mixing is not, its accuracy
+    _row: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """To the last round, through as many views as it takes."""
+        while True:
+            view = self._seat()
+            if view is None:
+                return
+            try:
+                self._follow(view)
+                return
+            except Superseded:
+                self.warden.finished = False
+
+    def _seat(self) -> View | None:
+        """Wait until a new view has a seat for this process; None if there is nothing left to do."""
+        while True:
+            with self.desk.changed:
+                if self.desk.failure is not None:
+                    raise self.desk.failure
+                member = self.council.member
+                if member.seated and member.epoch > self._epoch:
+                    return member.memory.view
+                if len(self.history) == self.ring.rounds and self._over():
+                    return None
+                self.desk.changed.wait(0.1)
+            self._show()
+            self._give_up()
+
+    def _over(self) -> bool:
+        """Whether those at work have all finished."""
+        epoch = self.council.member.epoch
+        working, view = self.desk.signs.at_work(epoch), self.council.member.memory.view
+        return bool(working) and view is not None and set(working) <= set(self.desk.signs.finished(view))
+
+    def _give_up(self) -> None:
+        """`PeerLost` if the others never came, or have finished."""
+        with self.desk.changed:
+            signs, epoch = self.desk.signs, self.council.member.epoch
+            alive = signs.alive()
+            missing = [n for n in range(len(signs.names)) if n not in alive]
+            enough = self.council.rules.quorum if epoch else len(signs.names)
+            over = time.monotonic() - signs.started > signs.patience.gathering
+            if over and not self.warden.seated_once and len(alive) < enough:
+                why = "; ".join(f"{signs.names[n]}: {signs.trouble.get(n, 'no answer')}" for n in missing)
+                names = ", ".join(signs.names[n] for n in missing)
+                raise PeerLost(f"{names} did not appear within {signs.patience.gathering:g} s ({why})")
+            if self._over():
+                raise PeerLost("the ring has finished without this site")
+
+    def _follow(self, view: View) -> None:
+        self._epoch, self.order = view.epoch, tuple(seat.member for seat in view.ring)
+        self._enter(view)
+        names = [self.ring.names[n] for n in self.order]
+        self.desk.log.event("view", {"number": view.epoch, "ring": names, "from_round": view.start + 1})
+        if view.epoch > 1:
+            self.on_notice(f"view {view.epoch}: {'-'.join(names)}, from round {view.start + 1}")
+        for number in range(view.start, self.ring.rounds):
+            self._show()
+            self.warden.boundary()
+            self.desk.check(view.epoch)
+            self._round(view.epoch, number)
+        self._linger(view)
+
+    def _enter(self, view: View) -> None:
+        """Be where the view begins: go back to that round, or come in with what this site last had."""
+        start = view.start
+        if len(self.history) == start:
+            checkpoint.mark(self.state, start, view.epoch)
+        else:
+            self._trained = None
+            saved = checkpoint.read(self.state, checkpoint.nearest(self.state, start), self.ring.digest)
+            checkpoint.restore(self.site, saved)
+            self.history = (list(saved.history) + [None] * start)[:start]
+            if saved.rounds == start:
+                checkpoint.mark(self.state, start, view.epoch)
+            else:
+                self._save(view.epoch)
+
+    def _save(self, epoch: int) -> None:
+        keep = len(self.ring.members) + 2
+        checkpoint.write(self.state, self.site, self.ring.digest, epoch, self.order, self.history, keep)
+
+    def _round(self, epoch: int, number: int) -> None:
+        began, before = time.perf_counter(), self.ledger.sent
+        today = plan(self.ring.row, self.ring.hyper, len(self.order), self.ring.rounds, number)
+        accuracy = self._train(today)
+        trained = time.perf_counter() - began
+        peer = peer_round(self.me, self.order, today, self.site.shared, accuracy, self.samples)
+        mixture = self._drive(peer, epoch, today)
+        self._trained = None
+        self.site.blend(mixture)
+        mixed = time.perf_counter() - began
+        tested = self.site.test()
+        self.history.append(tested)
+        self._save(epoch)
+        self.council.completed(epoch, number + 1)
+        self.training += trained
+        report = RoundReport(
+            number + 1, self.ring.rounds, tuple(self.ring.names[n] for n in self.order), self._row, tested,
+            self.ledger.sent - before, time.perf_counter() - began, trained,
+        )  # fmt: skip
+        facts = {
+            "number": number + 1, "view": epoch, "accuracy": tested, "training_accuracy": accuracy,
+            "bytes": report.sent, "seconds": round(report.seconds, 4), "training": round(trained, 4),
+            "mixing": round(mixed - trained, 4), "weights": self._row,
+        }  # fmt: skip
+        self.desk.log.event("round", facts)
+        self.on_round(report)
+
+    def _train(self, today: RoundPlan) -> float:
+        """This round's training, unless it was done before the view changed: then the site is as it left it."""
+        if self._trained is None or self._trained[0] != today.number:
+            self.busy = time.monotonic()
+            accuracy = self.site.train(today)
+            self.busy, self._trained = None, (today.number, accuracy)
+        return self._trained[1]
+
+    def _drive(self, peer: Peer, epoch: int, today: RoundPlan) -> Tensor:
+        """Run the protocol's generator over the links."""
+        arrived: dict[int, Message] | None = None
+        while True:
+            try:
+                exchange: Exchange = next(peer) if arrived is None else peer.send(arrived)
+            except StopIteration as stop:
+                result: Tensor = stop.value
+                return result
+            number, step = exchange.tag
+            arrived = self.links.exchange(exchange.to, exchange.wait, exchange.message, (epoch, number + 1, step))
+            if step == 0:
+                self._row = row_of(self.me, self.order, today, arrived, self.ring.names)
+            self._show()
+
+    def _linger(self, view: View) -> None:
+        """Stay until all of the view have finished or are gone: a last round may have to be repeated with this site."""
+        with self.desk.changed:
+            if self.desk.inbox is not None and self.desk.epoch == view.epoch:
+                self.desk.inbox.now = (view.epoch, self.ring.rounds + 1, 0)
+        self.warden.finished = True
+        self.on_finished()
+        while True:
+            with self.desk.changed:
+                if self.desk.failure is not None:
+                    raise self.desk.failure
+                if self.desk.epoch != view.epoch:
+                    if self.council.member.seated:
+                        raise Superseded
+                    return
+                signs = self.desk.signs
+                done, alive = signs.finished(view), signs.alive()
+                if all(s.member in (*done, self.me) or s.member not in alive for s in view.ring):
+                    return
+                self.desk.changed.wait(0.1)
+            self._show()
+
+    def on_finished(self) -> None:
+        """Replaced by who can tell the others."""
+
+    def _show(self) -> None:
+        """Tell the operator what other threads have noticed."""
+        with self.desk.changed:
+            said, self.desk.notices = self.desk.notices, []
+        for text in said:
+            self.on_notice(text)
