@@ -8,6 +8,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import time
@@ -68,52 +69,54 @@ def _mid_transfer(turn, step):
     links.chunks = halved
 
 
-def install(fault):
-    """`fault` is (phase, round) or (phase, round, step)."""
-    phase, number, *rest = fault
-    step = rest[0] if rest else 0
-    match phase:
-        case "training":
-            _wrap(LocalSite, "train", after=_at(lambda self, today: today.number == number))
-        case "before exchange":
-            _wrap(links.Links, "exchange", before=_at(lambda self, to, wait, m, tag: tag[1:] == (number + 1, step)))
-        case "mid transfer":
-            _mid_transfer(number + 1, step)
-        case "after exchange":
-            _wrap(links.Links, "exchange", after=_at(lambda self, to, wait, m, tag: tag[1:] == (number + 1, step)))
-        case "before save":
-            _wrap(checkpoint, "write", before=_at(lambda f, s, r, e, o, history, k: len(history) == number + 1))
-        case "mid save":
-            name = f".round-{number + 1:06d}.draft"
-            _wrap(checkpoint, "write_synced", after=_at(lambda path, raw: path.parent.name == name))
-        case "after save":
-            _wrap(checkpoint, "write", after=_at(lambda f, s, r, e, o, history, k: len(history) == number + 1))
-        case "before promise" | "after promise":  # in the first agreement after the first view
-            strikes = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)
-            _wrap(durable.Promises, "write", **{phase.split()[0]: strikes})
-        case "entering":
-            _wrap(work.Work, "_enter", after=_at(lambda self, view: view.epoch == number))
-        case "hang":  # in training, while its process shows life
-            _wrap(LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600)))
-        case "slow":
-            _wrap(LocalSite, "train", before=lambda self, today: time.sleep(number))
-        case "clock":
-            real = time.time
-            time.time = lambda: real() + number
-        case "disk":  # after so many bytes every write fails, as on a full disk
-            import resource
+def _full_disk(number):
+    """From this round's training on every write fails after 2000 bytes, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = (2000, resource.RLIM_INFINITY)
+    fill = _at(lambda self, today: today.number == number, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    _wrap(LocalSite, "train", before=fill)
 
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            _wrap(
-                LocalSite,
-                "train",
-                before=_at(
-                    lambda self, today: today.number == number,
-                    lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY)),
-                ),
-            )
-        case _:
-            raise ValueError(phase)
+
+def _skew(seconds):
+    real = time.time
+    time.time = lambda: real() + seconds
+
+
+def _in_round(number):
+    return _at(lambda self, today: today.number == number)
+
+
+def _in_exchange(number, step):
+    return _at(lambda self, to, wait, message, tag: tag[1:] == (number + 1, step))
+
+
+def _in_save(number):
+    return _at(lambda folder, site, ring, epoch, order, history, keep: len(history) == number + 1)
+
+
+def _in_draft(number):
+    return _at(lambda path, raw: path.parent.name == f".round-{number + 1:06d}.draft")
+
+
+_PROMISING = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)  # after the first view
+FAULTS = {
+    "training": lambda number: _wrap(LocalSite, "train", after=_in_round(number)),
+    "before exchange": lambda number, step=0: _wrap(links.Links, "exchange", before=_in_exchange(number, step)),
+    "mid transfer": lambda number, step=0: _mid_transfer(number + 1, step),
+    "after exchange": lambda number, step=0: _wrap(links.Links, "exchange", after=_in_exchange(number, step)),
+    "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
+    "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
+    "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
+    "before promise": lambda _: _wrap(durable.Promises, "write", before=_PROMISING),
+    "after promise": lambda _: _wrap(durable.Promises, "write", after=_PROMISING),
+    "entering": lambda epoch: _wrap(work.Work, "_enter", after=_at(lambda self, view: view.epoch == epoch)),
+    "hang": lambda number: _wrap(
+        LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
+    ),
+    "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
+    "clock": _skew,
+    "disk": _full_disk,
+}
 
 
 def enter_namespace(name):
@@ -133,13 +136,13 @@ def member_main(folder, number, resume, faults, namespace, pace):
     try:
         if namespace:
             enter_namespace(namespace)
-        for fault in faults:
-            install(fault)
-        if pace:
-            install(("slow", pace))
+        for fault, *where in (*faults, *([("slow", pace)] if pace else [])):
+            FAULTS[fault](*where)
         ring = read_ring(folder / "ring.toml")
         setup = Setup(ring, load_identity(home / "identity"), str(home / "data.npz"), home / "state", resume=resume)
-        node = Node(setup, lambda report: print("round", report.number, report.ring), lambda text: print("notice", text))
+        node = Node(
+            setup, lambda report: print("round", report.number, report.ring), lambda text: print("notice", text)
+        )
         signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         outcome = node.run()
         (home / "outcome.json").write_text(json.dumps({"history": outcome.history, "order": outcome.order}))
@@ -224,7 +227,9 @@ class Crew:
 def replayed(crew):
     """Every member's parameters after each round that it did, computed in this process from the views alone."""
     made, ring = crew.made, crew.made.ring
-    sites = [LocalSite(ring, n, load_own(made.data(n), ring.task), torch.device("cpu")) for n in range(len(NAMES[: len(ring.members)]))]
+    sites = [
+        LocalSite(ring, n, load_own(made.data(n), ring.task), torch.device("cpu")) for n in range(len(ring.members))
+    ]
     for number, site in enumerate(sites):
         checkpoint.write(made.folder / "replay" / str(number), site, ring.digest, 0, (), [], 10_000)
     done = [set(crew.rounds(number)) for number in range(len(sites))]

@@ -85,7 +85,7 @@ class Explorer:
         return total
 
     def effects(self, which, state, mask):
-        """What deliveries and decisions of its own can make of a member: (state, notes out, proposals used, a view learnt)."""
+        """What deliveries and its own decisions make of a member: (state, notes out, proposals used, a view learnt)."""
         key = (state, mask & self._inboxes[which])
         if key not in self._effects:
             found, member = {}, self.states[state]
@@ -246,10 +246,8 @@ class Explorer:
         if sum(each is not None and each[1] == view for each in held) < self.truth:
             return "a view without a quorum's consent"
         words = {seat.member: self.states[members[seat.member]].word for seat in view.ring}
-        if all(words[seat.member].process == seat.process for seat in view.ring):
-            if view.start != membership.beginning(words):
-                return "a start that is not where its members are"
-        return None
+        all_here = all(words[seat.member].process == seat.process for seat in view.ring)
+        return "a start where its members are not" if all_here and view.start != membership.beginning(words) else None
 
     @staticmethod
     def _epoch(note):

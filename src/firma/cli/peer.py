@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from firma.peer.report import Outcome, RoundReport, Setup
     from firma.peer.ringfile import Ring
 
-LOST = 3  # exit code: a neighbour is gone, the checkpoint is whole
+LOST = 3  # exit code: the others are not there or refuse, the checkpoint is whole
 IdentityFolder = Annotated[Path, typer.Option(help="The folder with this site's key and certificate.")]
 RingPath = Annotated[Path, typer.Argument(help="The ring file that all members share.")]
 _DEFAULT = Path("firma-identity")
@@ -49,8 +49,9 @@ def ring_file(
     labels: Annotated[str, typer.Option(help="All labels, with commas, or a number of classes from 0.")] = "",
     scale: Annotated[float, typer.Option(help="Bytes are multiplied by this.")] = 1 / 255,
     proportions: Annotated[str, typer.Option(help="What is told of classes: plain, noisy or none.")] = "plain",
-    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is lost.")] = 60.0,
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is left out.")] = 60.0,
     gathering: Annotated[float, typer.Option(help="Seconds in which all must have appeared.")] = 600.0,
+    quorum: Annotated[int, typer.Option(help="Members without whom nothing goes on; 0: a majority.")] = 0,
     set_: Changes = None,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
@@ -67,7 +68,7 @@ def ring_file(
             raise BadInput(f"ring file {str(path)!r}: it is there already; name another")
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
-            "patience": patience, "gathering": gathering, "set": changes(set_),
+            "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
             "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
@@ -111,7 +112,7 @@ def join(
     device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
     json: Json = False,
 ) -> None:
-    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else."""
+    """Train with the other members of the ring; exit code 3 says that the others did not come or refuse."""
     _needs_extra()
     from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
@@ -168,15 +169,18 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def notice(text: str) -> None:
+        print(f"firma: {text}", file=sys.stderr)
+
     signal.signal(signal.SIGTERM, stop)
     try:
-        return Node(setup, show).run()
+        return Node(setup, show, notice).run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:
         why, code = "interrupted", 130
     done = latest(setup.state)
-    print(f"firma: {why}; {done} rounds are safe in {setup.state}; go on with --resume at all members", file=sys.stderr)
+    print(f"firma: {why}; {done} rounds are safe in {setup.state}; go on with --resume", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -205,7 +209,8 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         print_json(document)
         return
     share = outcome.training / outcome.seconds if outcome.seconds else 0.0
-    last = outcome.history[-1] if outcome.history else float("nan")
+    done = [accuracy for accuracy in outcome.history if accuracy is not None]
+    last = done[-1] if done else float("nan")
     typer.echo(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training")
     typer.echo(f"Written: {setup.state}")
 

@@ -145,4 +145,3 @@ class Council:
 
 def _nowhere(_member: int, _raw: bytes) -> None:
     """Before the lines are open."""
-

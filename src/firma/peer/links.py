@@ -49,6 +49,7 @@ class Links:
         self._terms, self._desk, self._record, self._silence = terms, desk, record, ring.patience
         self._pool = ThreadPoolExecutor(4 * len(ring.members), thread_name_prefix="links")
         self._stop = threading.Event()
+        self.idle: Callable[[], None] = lambda: None  # called all the while by who waits
 
     def exchange(self, to: tuple[int, ...], wait: tuple[int, ...], message: Message, tag: Tag) -> dict[int, Message]:
         """Send to everybody in `to`, wait for everybody in `wait`; `Superseded` if the view ends before that."""
@@ -62,6 +63,7 @@ class Links:
         sending = [self._pool.submit(deliver, member) for member in to]
 
         def check() -> None:
+            self.idle()
             for each in sending:
                 if each.done():
                     each.result()
@@ -69,6 +71,7 @@ class Links:
         arrived = self._desk.wait(wait, tag, check)
         while wait_for(sending, timeout=0.1).not_done:
             self._desk.check(tag[0])
+            self.idle()
         check()
         return arrived
 

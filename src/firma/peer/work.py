@@ -60,6 +60,9 @@ class Work:
     _trained: tuple[int, float] | None = None  # the round whose training is done and whose mixing is not, its accuracy
     _row: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.links.idle = self._show
+
     def run(self) -> None:
         """To the last round, through as many views as it takes."""
         while True:
@@ -189,7 +192,6 @@ class Work:
             arrived = self.links.exchange(exchange.to, exchange.wait, exchange.message, (epoch, number + 1, step))
             if step == 0:
                 self._row = row_of(self.me, self.order, today, arrived, self.ring.names)
-            self._show()
 
     def _linger(self, view: View) -> None:
         """Stay until all of the view have finished or are gone: a last round may have to be repeated with this site."""
