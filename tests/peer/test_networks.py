@@ -8,6 +8,7 @@ import pytest
 
 from .conftest import NAMES
 from .crew import Crew
+from .slow_wire import SlowWire
 from .test_healing import assert_replayed
 
 
@@ -22,31 +23,40 @@ class Network:
         tag = f"firma{os.getpid()}"
         self.hub, self.spaces = f"{tag}-hub", {n: f"{tag}-{NAMES[n]}" for n in range(members)}
         self.hosts = [f"10.77.0.{n + 1}" for n in range(members)]
-        self._made = []
+        self._made, self.wire = [], None
 
-    def build(self):
+    def build(self, delay=0.0, loss=0.0):
+        """Cables to a bridge; with delay or loss by netem, or, in a kernel without it, by a wire in user space."""
         self._add(self.hub)
+        for space in self.spaces.values():
+            self._add(space)
+            ip("-n", space, "link", "set", "lo", "up")
+        if delay and not self._netem(delay, loss):
+            self.wire = SlowWire(self.spaces, self.hosts, delay, loss)
+            for number in self.spaces:
+                self._address(number)
+            return
         ip("-n", self.hub, "link", "add", "bridge", "type", "bridge")
         ip("-n", self.hub, "link", "set", "bridge", "up")
         for number, space in self.spaces.items():
-            self._add(space)
             ip("-n", space, "link", "add", "line", "type", "veth", "peer", "name", f"port{number}", "netns", self.hub)
-            ip("-n", space, "addr", "add", f"{self.hosts[number]}/24", "dev", "line")
-            ip("-n", space, "link", "set", "line", "up")
-            ip("-n", space, "link", "set", "lo", "up")
+            self._address(number)
             ip("-n", self.hub, "link", "set", f"port{number}", "master", "bridge", "up")
+            if delay:
+                self._netem(delay, loss, space, "line")
+
+    def _netem(self, delay, loss, space=None, device="lo"):
+        how = ["delay", f"{delay * 1000:g}ms", "loss", f"{loss:.0%}"]
+        enter = ["ip", "netns", "exec", space or self.hub, "tc", "qdisc", "add", "dev", device, "root", "netem"]
+        return subprocess.run([*enter, *how], check=False, capture_output=True).returncode == 0
+
+    def _address(self, number):
+        ip("-n", self.spaces[number], "addr", "add", f"{self.hosts[number]}/24", "dev", "line")
+        ip("-n", self.spaces[number], "link", "set", "line", "up")
 
     def _add(self, space):
         ip("netns", "add", space)
         self._made.append(space)
-
-    def impair(self, *how):
-        """`tc netem` on what every member sends."""
-        for space in self.spaces.values():
-            subprocess.run(
-                ["ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", "line", "root", "netem", *how],
-                check=True, capture_output=True,
-            )  # fmt: skip
 
     def plug(self, number, state):
         """A member's only cable, `up` or `down`."""
@@ -59,6 +69,8 @@ class Network:
         ip("-n", self.spaces[one], "route", "del", "blackhole", f"{self.hosts[two]}/32")
 
     def remove(self):
+        if self.wire is not None:
+            self.wire.close()
         for space in self._made:
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
@@ -70,16 +82,13 @@ def networked(make_ring):
         pytest.skip("network namespaces need ip and tc (iproute2)")
     made = []
 
-    def make(members, rounds, pace=0.0, impaired=(), **changes):
+    def make(members, rounds, pace=0.0, delay=0.0, loss=0.0, **changes):
         network = Network(members)
         made.append(network)
         try:
-            network.build()
-            if impaired:
-                network.impair(*impaired)
+            network.build(delay, loss)
         except subprocess.CalledProcessError as error:
-            why = error.stderr if isinstance(error.stderr, str) else error.stderr.decode()
-            pytest.skip(f"network namespaces are not allowed here: {why.strip()}")
+            pytest.skip(f"network namespaces are not allowed here: {error.stderr.strip()}")
         ring = make_ring("fibfl++:warmup=no", members, rounds, "iid", hosts=network.hosts, **changes)
         crew = Crew(ring, network.spaces, pace)
         made.append(crew)
@@ -91,11 +100,12 @@ def networked(make_ring):
 
 
 def test_five_percent_loss_and_100_ms_of_delay_are_borne(networked):
-    _, crew = networked(3, 3, impaired=("delay", "100ms", "loss", "5%"), patience=15.0, gathering=60.0)
+    network, crew = networked(3, 3, delay=0.1, loss=0.05, patience=15.0, gathering=60.0)
     for number in range(3):
         crew.start(number)
     assert crew.finish(timeout=90) == [0, 0, 0], crew.out(0)
     assert set(crew.views()) == {1}, "a slow line is no lost member"
+    assert network.wire is None or network.wire.dropped > 10
     assert_replayed(crew, 0, 1, 2)
 
 
