@@ -61,6 +61,9 @@ def heal(crew, victim, phase):
     assert views[1][0] == NAMES[:3]
     assert views[max(views)] == (tuple(NAMES[n] for n in others), views[max(views)][1])
     assert 1 <= views[max(views)][1] <= 3, "at most the round in hand is repeated"
+    held = latest(crew.made.state(victim))
+    assert held == 2 + (phase == ("after save",)), "whoever is killed loses the round in hand and no other"
+    assert crew.parameters(victim, held) is not None
     assert_replayed(crew, *others)
 
 

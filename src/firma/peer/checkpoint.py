@@ -114,7 +114,7 @@ def read(folder: Path, rounds: int, ring: bytes) -> Saved:
             facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"]
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"checkpoint {str(path)!r}: cannot be used ({error}); start all members anew") from None
+        raise BadInput(_damaged(path, error)) from None
     if not same:
         raise BadInput(f"checkpoint {str(path)!r}: it is of another ring file; name another --state or start anew")
     return saved
@@ -152,8 +152,12 @@ def _rounds(path: Path) -> int:
 def _epoch(path: Path) -> int:
     try:
         return int(json.loads((path / _FACTS).read_text())["epoch"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0  # `read` says what is wrong with it
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(_damaged(path, error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to go on from the round before"
 
 
 def _drop_after(folder: Path, rounds: int) -> None:

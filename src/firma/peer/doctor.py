@@ -17,7 +17,7 @@ from firma.peer.hello import PROBING, Hello, decode_hello
 from firma.peer.identity import Identity, load_identity, read_certificate
 from firma.peer.links import open_line, reason
 from firma.peer.log import Log
-from firma.peer.node import random_process, terms_of
+from firma.peer.pulse import random_process, terms_of
 from firma.peer.reception import Reception, serve
 from firma.peer.ringfile import Ring
 from firma.peer.site import LocalSite

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ class Ledger:
             self._file.flush()
 
     def close(self) -> None:
-        """No more lines."""
-        with self._lock:
+        """No more lines. Who could not write one has said so then."""
+        with self._lock, suppress(OSError):
             self._file.close()
 
 

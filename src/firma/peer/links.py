@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,8 +134,9 @@ class Links:
                 self._desk.blame(member, reason(error))
 
         if not self._stop.is_set():
-            call = self._lines[member].note.future(raw, timeout=max(self._silence / 2, 0.5))
-            call.add_done_callback(answered)
+            with suppress(ValueError):  # hung up at this very moment
+                call = self._lines[member].note.future(raw, timeout=max(self._silence / 2, 0.5))
+                call.add_done_callback(answered)
 
     def close(self) -> None:
         """Stop sending and hang up."""

@@ -1,9 +1,7 @@
 """A member at work: what it holds, the threads that serve its rounds, and how it starts and stops."""
 
-import secrets
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,31 +12,21 @@ from firma.peer.council import Council
 from firma.peer.course import course
 from firma.peer.desk import Desk
 from firma.peer.durable import Promises, told_once
-from firma.peer.hello import ASKING, FINISHED, LEAVING, RUNNING, STALLED, WAITING, Hello
+from firma.peer.hello import FINISHED, LEAVING
 from firma.peer.ledger import Ledger
 from firma.peer.links import Links
 from firma.peer.log import Log
+from firma.peer.pulse import Pulse, random_process, terms_of
 from firma.peer.reception import Reception, serve
 from firma.peer.report import OnNotice, OnRound, Outcome, Setup
-from firma.peer.ringfile import Ring
-from firma.peer.signature import signature
 from firma.peer.signs import Patience, Signs
 from firma.peer.site import LocalSite, load_own, noisy_proportions, proportions
-from firma.peer.terms import Terms, WireError, federation_tag
+from firma.peer.terms import WireError
 from firma.peer.views import View, Word
+from firma.peer.waiting import Waiting
 from firma.peer.warden import Warden
 from firma.peer.work import Work
 from firma.schedule import RoundPlan, plan
-
-
-def terms_of(ring: Ring, site: LocalSite) -> Terms:
-    """What every message must agree with."""
-    return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), len(ring.task.labels))
-
-
-def random_process() -> int:
-    """A number for this process; started again, a member has another one."""
-    return secrets.randbits(63)
 
 
 class Node:
@@ -59,15 +47,17 @@ class Node:
         promises = Promises(setup.state, ring)
         promises.read()  # whether they are whole and of this ring, before anything is written
         self.log, self.ledger = self._files()
-        word, history = self._past()
+        try:
+            word, saved = self._past()
+        except OSError as error:
+            raise BadInput(f"state = {str(setup.state)!r}: cannot write there ({error.strerror})") from None
         signs = Signs(self.me, ring.names, Patience(ring.patience, ring.gathering))
         self.desk = Desk(signs, self.log)
         self.council = Council(ring, self.terms, self.desk, promises, word, self.ledger.note, self._on_view)
-        self.council.ready = lambda: not self._stalled
         self.warden = Warden(self.council, self.desk)
-        self.links: Links
-        self._on_round, self._on_notice, self._history = on_round, on_notice, history
-        self.work: Work | None = None
+        self.pulse = Pulse(ring, self.terms, self._process, self.desk, self.council, self.warden)
+        self.council.ready = lambda: not self.pulse.stalled
+        self._on_round, self._on_notice, self._saved = on_round, on_notice, saved
 
     def _files(self) -> tuple[Log, Ledger]:
         state = self.setup.state
@@ -77,8 +67,8 @@ class Node:
         except OSError as error:
             raise BadInput(f"state = {str(state)!r}: cannot write there ({error.strerror})") from None
 
-    def _past(self) -> tuple[Word, list[float | None]]:
-        """What this site has to say of itself, and its history; the first state of all is saved as round 0."""
+    def _past(self) -> tuple[Word, checkpoint.Saved]:
+        """What this site has to say of itself, and where it was; the first state of all is saved as round 0."""
         state, digest = self.setup.state, self.ring.digest
         shares: tuple[float, ...] = ()
         if self.ring.row.order != "given" and self.ring.proportions != "none":
@@ -90,7 +80,7 @@ class Node:
             checkpoint.write(state, self.site, digest, 0, (), [], 1)
         saved = checkpoint.read(state, rounds, digest)
         checkpoint.restore(self.site, saved)
-        return Word(self._process, epoch, rounds, shares=shares), list(saved.history)
+        return Word(self._process, epoch, rounds, shares=shares), saved
 
     def _on_view(self, view: View, seated: bool) -> None:
         """A view is decided: take its messages, if this process is in it."""
@@ -104,43 +94,24 @@ class Node:
         if not seated and self.warden.seated_once:
             self.desk.notice(f"view {view.epoch} was decided without this site; it asks to be let in again")
 
-    @property
-    def _stalled(self) -> bool:
-        busy = self.work.busy if self.work is not None else None
-        return busy is not None and time.monotonic() - busy > self.ring.stalled
-
-    def hello(self) -> Hello:
-        """This member's sign of life."""
-        terms = self.terms
-        return Hello(
-            terms.federation, terms.ring, terms.signature.digest, self._process, self.desk.now, time.time(),
-            self._status(),
-        )  # fmt: skip
-
-    def _status(self) -> int:
-        with self.desk.changed:
-            if self.warden.finished:
-                return FINISHED
-            if self.council.member.seated:
-                return STALLED if self._stalled else RUNNING
-            view, alive = self.council.member.memory.view, self.desk.signs.alive()
-            return ASKING if view is None or all(seat.member in alive for seat in view.ring) else WAITING
-
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
         began = time.perf_counter()
-        reception = Reception(self.ring, self.terms, self.log, self.hello, self.desk, self.council)
+        reception = Reception(self.ring, self.terms, self.log, self.pulse.hello, self.desk, self.council)
         listen = self.setup.listen or self.ring.members[self.me].address
         server = serve(reception, self.setup.identity, listen)
-        self.links = Links(self.setup.identity, self.ring, self.me, self.terms, self.desk, self.ledger.record)
-        self.council.send = lambda member, raw: self.links.note(member, raw, self.council.answered)
-        self.work = work = Work(
-            self.ring, self.me, self.site, len(self.own.y_train), self.setup.state, self.desk, self.council,
-            self.warden, self.links, self.ledger, self._on_round, self._on_notice, self._history,
+        links = Links(self.setup.identity, self.ring, self.me, self.terms, self.desk, self.ledger.record)
+        self.council.send = lambda member, raw: links.note(member, raw, self.council.answered)
+        waiting = Waiting(
+            self.ring.rounds, self.desk, self.council, self.warden, self._on_notice, lambda: self.pulse.once(links)
+        )
+        work = Work(
+            self.ring, self.me, self.site, len(self.own.y_train), self.setup.state, self.desk, self.council, waiting,
+            links, self.ledger, self._on_round, list(self._saved.history), self._saved.order,
         )  # fmt: skip
-        work.on_finished = self._beat_once  # type: ignore[method-assign]
+        self.pulse.busy = lambda: work.busy
         threads = [
-            threading.Thread(target=self._beat, args=(reception,), daemon=True),
+            threading.Thread(target=self.pulse.beat, args=(links, reception, self._stop), daemon=True),
             threading.Thread(target=self.warden.watch, args=(self._stop,), daemon=True),
         ]
         for thread in threads:
@@ -155,37 +126,22 @@ class Node:
             where = str(self.setup.state)
             raise BadInput(f"state = {where!r}: cannot write ({error.strerror}); the saved rounds are whole") from None
         finally:
-            self._close(server, threads, reception)
+            self._close(server, threads, links, reception)
         return Outcome(
             tuple(work.history), tuple(self.ring.names[n] for n in work.order), self.site.parameters, self.ledger.sent,
             time.perf_counter() - began, work.training, self.log.total(),
             self.setup.state / f"round-{len(work.history):06d}",
         )  # fmt: skip
 
-    def _close(self, server: Any, threads: list[threading.Thread], reception: Reception) -> None:
+    def _close(self, server: Any, threads: list[threading.Thread], links: Links, reception: Reception) -> None:
         self._stop.set()
         for thread in threads:
             thread.join()
-        last = LEAVING if self._unfinished else FINISHED
-        self.links.beat(self._others, replace(self.hello(), status=last), 1.0)
-        self.links.close()
+        self.pulse.last(links, LEAVING if self._unfinished else FINISHED)
+        links.close()
         server.stop(0.2).wait()
         self.site.close()
         facts = {"refused": self.log.total(), "handshakes_failed": reception.turned_away}
         self.log.event("stopped", facts)
         self.log.close()
         self.ledger.close()
-
-    @property
-    def _others(self) -> tuple[int, ...]:
-        return tuple(n for n in range(len(self.ring.members)) if n != self.me)
-
-    def _beat_once(self) -> None:
-        self.links.beat(self._others, self.hello(), timeout=min(self.ring.patience / 5, 5.0))
-
-    def _beat(self, reception: Reception) -> None:
-        """Signs of life to everybody, and an end to messages that have stopped moving."""
-        usual = min(self.ring.patience / 5, 5.0)
-        while not self._stop.wait(usual if self.council.member.seated else min(usual, 0.3)):
-            self.links.beat(self._others, self.hello(), timeout=max(usual, 0.5))
-            reception.sweep(self.ring.patience)

@@ -9,14 +9,14 @@ from torch import Tensor
 from firma.mixing import beside, ring_row
 from firma.peer import checkpoint
 from firma.peer.council import Council
-from firma.peer.desk import Desk, PeerLost, Superseded
+from firma.peer.desk import Desk, Superseded
 from firma.peer.ledger import Ledger
 from firma.peer.links import Links
-from firma.peer.report import OnNotice, OnRound, RoundReport
+from firma.peer.report import OnRound, RoundReport
 from firma.peer.ringfile import Ring
 from firma.peer.site import LocalSite
 from firma.peer.views import View
-from firma.peer.warden import Warden
+from firma.peer.waiting import Waiting
 from firma.protocol import Exchange, Message, Peer, peer_round
 from firma.schedule import RoundPlan, plan
 
@@ -47,13 +47,12 @@ class Work:
     state: Path
     desk: Desk
     council: Council
-    warden: Warden
+    waiting: Waiting
     links: Links
     ledger: Ledger
     on_round: OnRound
-    on_notice: OnNotice
     history: list[float | None]
-    order: tuple[int, ...] = ()
+    order: tuple[int, ...]  # of the last view
     training: float = 0.0  # seconds in all
     busy: float | None = None  # since when it trains, if it does
     _epoch: int = 0
@@ -61,55 +60,20 @@ class Work:
     _row: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.links.idle = self._show
+        self.links.idle = self.waiting.show
 
     def run(self) -> None:
         """To the last round, through as many views as it takes."""
         while True:
-            view = self._seat()
+            view = self.waiting.seat(self._epoch, len(self.history))
             if view is None:
                 return
             try:
                 self._follow(view)
+                self.waiting.linger(view)
                 return
             except Superseded:
-                self.warden.finished = False
-
-    def _seat(self) -> View | None:
-        """Wait until a new view has a seat for this process; None if there is nothing left to do."""
-        while True:
-            with self.desk.changed:
-                if self.desk.failure is not None:
-                    raise self.desk.failure
-                member = self.council.member
-                if member.seated and member.epoch > self._epoch:
-                    return member.memory.view
-                if len(self.history) == self.ring.rounds and self._over():
-                    return None
-                self.desk.changed.wait(0.1)
-            self._show()
-            self._give_up()
-
-    def _over(self) -> bool:
-        """Whether those at work have all finished."""
-        epoch = self.council.member.epoch
-        working, view = self.desk.signs.at_work(epoch), self.council.member.memory.view
-        return bool(working) and view is not None and set(working) <= set(self.desk.signs.finished(view))
-
-    def _give_up(self) -> None:
-        """`PeerLost` if the others never came, or have finished."""
-        with self.desk.changed:
-            signs, epoch = self.desk.signs, self.council.member.epoch
-            alive = signs.alive()
-            missing = [n for n in range(len(signs.names)) if n not in alive]
-            enough = self.council.rules.quorum if epoch else len(signs.names)
-            over = time.monotonic() - signs.started > signs.patience.gathering
-            if over and not self.warden.seated_once and len(alive) < enough:
-                why = "; ".join(f"{signs.names[n]}: {signs.trouble.get(n, 'no answer')}" for n in missing)
-                names = ", ".join(signs.names[n] for n in missing)
-                raise PeerLost(f"{names} did not appear within {signs.patience.gathering:g} s ({why})")
-            if self._over():
-                raise PeerLost("the ring has finished without this site")
+                continue
 
     def _follow(self, view: View) -> None:
         self._epoch, self.order = view.epoch, tuple(seat.member for seat in view.ring)
@@ -117,13 +81,12 @@ class Work:
         names = [self.ring.names[n] for n in self.order]
         self.desk.log.event("view", {"number": view.epoch, "ring": names, "from_round": view.start + 1})
         if view.epoch > 1:
-            self.on_notice(f"view {view.epoch}: {'-'.join(names)}, from round {view.start + 1}")
+            self.desk.notice(f"view {view.epoch}: {'-'.join(names)}, from round {view.start + 1}")
         for number in range(view.start, self.ring.rounds):
-            self._show()
-            self.warden.boundary()
+            self.waiting.show()
+            self.waiting.warden.boundary()
             self.desk.check(view.epoch)
             self._round(view.epoch, number)
-        self._linger(view)
 
     def _enter(self, view: View) -> None:
         """Be where the view begins: go back to that round, or come in with what this site last had."""
@@ -192,35 +155,3 @@ class Work:
             arrived = self.links.exchange(exchange.to, exchange.wait, exchange.message, (epoch, number + 1, step))
             if step == 0:
                 self._row = row_of(self.me, self.order, today, arrived, self.ring.names)
-
-    def _linger(self, view: View) -> None:
-        """Stay until all of the view have finished or are gone: a last round may have to be repeated with this site."""
-        with self.desk.changed:
-            if self.desk.inbox is not None and self.desk.epoch == view.epoch:
-                self.desk.inbox.now = (view.epoch, self.ring.rounds + 1, 0)
-        self.warden.finished = True
-        self.on_finished()
-        while True:
-            with self.desk.changed:
-                if self.desk.failure is not None:
-                    raise self.desk.failure
-                if self.desk.epoch != view.epoch:
-                    if self.council.member.seated:
-                        raise Superseded
-                    return
-                signs = self.desk.signs
-                done, alive = signs.finished(view), signs.alive()
-                if all(s.member in (*done, self.me) or s.member not in alive for s in view.ring):
-                    return
-                self.desk.changed.wait(0.1)
-            self._show()
-
-    def on_finished(self) -> None:
-        """Replaced by who can tell the others."""
-
-    def _show(self) -> None:
-        """Tell the operator what other threads have noticed."""
-        with self.desk.changed:
-            said, self.desk.notices = self.desk.notices, []
-        for text in said:
-            self.on_notice(text)
