@@ -1,6 +1,7 @@
 """Members that die, hang, return or are many at once: real processes, and parameters checked against a replay."""
 
 import json
+import random
 import signal
 import socket
 import time
@@ -266,3 +267,42 @@ def test_a_port_that_is_taken_is_a_clear_error(crew):
     for number in range(3):
         ring.start(number)
     assert ring.finish() == [0, 0, 0], ring.out(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_there_is_one_line_of_views_and_everybody_ends(crew, seed):
+    """Five members, and every second or two one is killed, stopped, continued or started again, by the dice."""
+    ring, dice = crew(5, 60, pace=0.15), random.Random(seed)
+    for number in range(5):
+        ring.start(number)
+    ring.wait_round(0, 2)
+    stopped, dead = set(), set()
+    end = time.monotonic() + 45
+    while time.monotonic() < end and max(done for _, done in ring.rounds(0)) < 50:
+        time.sleep(dice.uniform(0.2, 2.5))
+        number = dice.randrange(5)
+        if number in dead:
+            dead.remove(number)
+            ring.start(number, resume=True)
+        elif number in stopped:
+            stopped.remove(number)
+            ring.signal(number, signal.SIGCONT)
+        elif dice.random() < 0.5:
+            dead.add(number)
+            ring.kill(number)
+        else:
+            stopped.add(number)
+            ring.signal(number, signal.SIGSTOP)
+    for number in stopped:
+        ring.signal(number, signal.SIGCONT)
+    for number in dead:
+        ring.start(number, resume=True)
+    codes = ring.finish(timeout=120)
+    late = [n for n in range(5) if codes[n] == 3 and "finished without this site" in ring.out(n)]
+    assert [codes[n] for n in range(5) if n not in late] == [0] * (5 - len(late)), [
+        ring.out(n)[-600:] for n in range(5)
+    ]
+    assert len(late) < 3
+    assert len(ring.views()) > 4
+    assert_replayed(ring, *(n for n in range(5) if n not in late))
