@@ -45,6 +45,11 @@ class Desk:
         return self.signs.names
 
     @property
+    def seen(self) -> dict[int, float]:
+        """When each member last showed life, by this machine's monotonic clock."""
+        return self.signs.seen
+
+    @property
     def now(self) -> Tag:
         """The exchange that this member is in."""
         with self.changed:

@@ -58,6 +58,7 @@ class Node:
         self.pulse = Pulse(ring, self.terms, self._process, self.desk, self.council, self.warden)
         self.council.ready = lambda: not self.pulse.stalled
         self._on_round, self._on_notice, self._saved = on_round, on_notice, saved
+        self.reception: Reception | None = None
 
     def _files(self) -> tuple[Log, Ledger]:
         state = self.setup.state
@@ -98,6 +99,7 @@ class Node:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
         began = time.perf_counter()
         reception = Reception(self.ring, self.terms, self.log, self.pulse.hello, self.desk, self.council)
+        self.reception = reception
         listen = self.setup.listen or self.ring.members[self.me].address
         server = serve(reception, self.setup.identity, listen)
         links = Links(self.setup.identity, self.ring, self.me, self.terms, self.desk, self.ledger.record)
