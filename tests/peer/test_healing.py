@@ -52,12 +52,10 @@ def heal(crew, victim, phase):
     faults = {victim: [(phase[0], number, *phase[1:])]}
     for member in range(3):
         crew.start(member, *faults.get(member, ()))
-    began = time.monotonic()
     codes = crew.finish()
     others = [n for n in range(3) if n != victim]
     assert codes[victim] == -signal.SIGKILL, crew.out(victim)
     assert [codes[n] for n in others] == [0, 0], [crew.out(n) for n in others]
-    assert time.monotonic() - began < 30
     views = crew.views()
     assert views[1][0] == NAMES[:3]
     assert views[max(views)] == (tuple(NAMES[n] for n in others), views[max(views)][1])
@@ -116,7 +114,9 @@ def test_a_member_that_returns_is_let_in_at_the_next_round(crew):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.kill(1)
+    killed = time.time()
     ring.wait_notice(0, "view 2: ant-cat")
+    assert ring.events(0, "view")[1]["time"] - killed < 10, "noticed and healed within a set time"
     ring.start(1, resume=True)
     ring.wait_notice(1, "view 3: ant-bee-cat")
     entered = ring.views()[3][1]
