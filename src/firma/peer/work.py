@@ -91,17 +91,14 @@ class Work:
     def _enter(self, view: View) -> None:
         """Be where the view begins: go back to that round, or come in with what this site last had."""
         start = view.start
-        if len(self.history) == start:
-            checkpoint.mark(self.state, start, view.epoch)
-        else:
+        if len(self.history) != start:
             self._trained = None
             saved = checkpoint.read(self.state, checkpoint.nearest(self.state, start), self.ring.digest)
             checkpoint.restore(self.site, saved)
             self.history = (list(saved.history) + [None] * start)[:start]
-            if saved.rounds == start:
-                checkpoint.mark(self.state, start, view.epoch)
-            else:
+            if saved.rounds != start:
                 self._save(view.epoch)
+        checkpoint.mark(self.state, start, view.epoch)
 
     def _save(self, epoch: int) -> None:
         keep = len(self.ring.members) + 2
