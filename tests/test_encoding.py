@@ -161,7 +161,7 @@ def test_a_run_counts_its_bytes_and_still_learns():
 @pytest.mark.parametrize("method", firma.METHODS)
 def test_every_method_can_be_narrow(method):
     """Whatever is shared, with a server or without one; what is not shared is not rounded."""
-    settings_ = {"extractor_epochs": 1, "epochs": 1, "hidden": 32, "embedding": 16}
+    settings_ = {"rate": 0.01, "extractor_epochs": 1, "epochs": 1, "hidden": 32, "embedding": 16}
     full, narrow = (
         firma.run("digits", "iid", method, clients=3, rounds=2, settings=settings_, wire=wire, audit=True)
         for wire in ("float32", "int8")

@@ -56,6 +56,15 @@ def test_a_certificate_with_a_key_of_no_known_kind_is_refused():
             read_certificate(b"-----BEGIN CERTIFICATE-----\n" + pem + b"-----END CERTIFICATE-----\n")
 
 
+def test_a_certificate_of_no_known_version_is_refused():
+    der = x509.load_pem_x509_certificate(certificate()).public_bytes(serialization.Encoding.DER)
+    known = bytes.fromhex("a003020102")  # version 3
+    assert known in der
+    pem = base64.encodebytes(der.replace(known, known[:-1] + b"\x12", 1))
+    with pytest.raises(BadInput, match="certificate"):
+        read_certificate(b"-----BEGIN CERTIFICATE-----\n" + pem + b"-----END CERTIFICATE-----\n")
+
+
 def certificate():
     return tomllib.loads(RING.read_text())["members"][0]["certificate"].encode()
 

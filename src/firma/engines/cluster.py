@@ -17,6 +17,7 @@ _SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_worker_niceness": "0",  # work counts as much as in a simulation; of a cluster that is started here only
 }
+_NEW = "local"  # as Ray calls a cluster that is started here
 
 
 class Lost(BadInput):
@@ -41,8 +42,8 @@ def connected(address: str | None) -> Iterator[None]:
     if library.is_initialized():
         yield
         return
-    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == "local" else {}
+    wanted = address or os.environ.get("RAY_ADDRESS") or _NEW
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == _NEW else {}
     _probe(wanted)
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)

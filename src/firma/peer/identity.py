@@ -89,7 +89,7 @@ def read_certificate(pem: bytes) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         public = certificate.public_key()
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise BadInput("certificate: this is not one in PEM; paste what firma init wrote") from None
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
         raise BadInput("certificate: its key is not P-256; make it with firma init")
