@@ -72,9 +72,10 @@ def config(values: Mapping[str, Any]) -> Config:
         hyper_for(lookup(name).name, checked.preset, checked.set)
     split_for(checked.preset, checked.set)
     device_of(checked.device)
-    if checked.engine == "ray" and (checked.audit or checked.device != "cpu"):
+    if checked.engine == "ray" and (checked.audit or checked.device != "cpu" or checked.wire != "float32"):
         raise BadInput(
-            "engine = 'ray': it trains on CPUs and keeps no audit; take the simulation for --audit or --device"
+            "engine = 'ray': it trains on CPUs, keeps no audit and passes float32; take the simulation for --audit, "
+            "--device or --wire"
         )
     if checked.engine != "ray" and checked.address is not None:
         raise BadInput(f"address = {checked.address!r}: it is of a Ray cluster; add --engine ray")

@@ -42,6 +42,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch, capsys, tmp_path, word
     ("words", "says"),
     [
         (["run", "--engine", "ray", "--audit"], "keeps no audit"),
+        (["run", "--engine", "ray", "--wire", "int8"], "passes float32"),
         (["run", "--address", "here:1"], "add --engine ray"),
         (["run", "--engine", "spark"], "engine = 'spark'"),
         (["run", "--checkpoint", "x", "--recover", "0"], "recover = 0"),
