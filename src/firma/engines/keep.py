@@ -106,7 +106,8 @@ def fingerprint(run: Federation) -> str:
     path = choose(run.models[0], run.device, run.hyper.batch, run.path).name  # buffers are laid out as it has them
     facts = {
         "method": asdict(run.method), "hyper": run.hyper.model_dump(), "rounds": run.rounds, "seed": run.seed,
-        "order": list(run.order), "wire": run.wire, "pieces": [asdict(piece) for piece in run.models[0].layout().pieces], "path": path,
+        "order": list(run.order), "wire": run.wire, "path": path,
+        "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
