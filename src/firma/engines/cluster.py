@@ -12,6 +12,7 @@ from firma.errors import BadInput
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+_HERE = "local"  # as Ray calls a cluster that is started by the process that uses it
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -41,8 +42,8 @@ def connected(address: str | None) -> Iterator[None]:
     if library.is_initialized():
         yield
         return
-    wanted = address or os.environ.get("RAY_ADDRESS") or "local"
-    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == "local" else {}
+    wanted = address or os.environ.get("RAY_ADDRESS") or _HERE
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == _HERE else {}
     _probe(wanted)
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
