@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ def seconds(running: Any, used: list[float] | None = None) -> list[float]:
         busy.append(_family_seconds())
     if used is not None:
         used += [after - before for before, after in pairwise(busy)]
+    print([round(after - before, 2) for before, after in pairwise(marks)], file=sys.stderr, flush=True)
     return [after - before for before, after in pairwise(marks)]
 
 
