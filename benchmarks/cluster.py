@@ -105,7 +105,8 @@ def crowd(given: argparse.Namespace) -> Json:
         pids = answers([post.actor.ready.remote() for post in crew.posts])
         memory = [_memory_gb(pid) for pid in pids]
     return facts | {
-        "engine": "ray", "recover": given.recover, "seconds": took, "cpu_seconds": used, "epochs": given.epochs, "all_seconds": time.perf_counter() - started,
+        "engine": "ray", "recover": given.recover, "epochs": given.epochs, "seconds": took, "cpu_seconds": used,
+        "all_seconds": time.perf_counter() - started,
         "workers_gb": sum(memory), "driver_gb": _memory_gb("self"),
     }  # fmt: skip
 
