@@ -19,7 +19,8 @@ from firma.models import SplitModel, mlp
 
 pytest.importorskip("ray")
 from firma.engines.cluster import answers, spread
-from firma.engines.ray import RayFederation, groups
+from firma.engines.ray import RayFederation
+from firma.engines.seating import groups
 
 # What is averaged is summed in another order than in the simulation; what is blended on the ring is not.
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}

@@ -82,17 +82,16 @@ def answers(references: Any) -> Any:
     )  # fmt: skip
     try:
         return ray().get(references)
-    except gone as error:
-        raise Lost(_sentence(error)) from None
-    except errors.RayTaskError as error:
-        if isinstance(error.cause, gone):
-            raise Lost(_sentence(error.cause)) from None
-        raise error.cause from None
-    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+    except errors.RayError as error:
+        cause = error.cause if isinstance(error, errors.RayTaskError) else error
+    if isinstance(cause, gone):
+        raise Lost(_sentence(cause))
+    if isinstance(cause, errors.ObjectStoreFullError | errors.OutOfDiskError):
         raise BadInput(
-            f"engine = 'ray': its object store is full ({_sentence(error)}); start Ray with a larger "
+            f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "
             "--object-store-memory, or keep states less often with --recover"
-        ) from None
+        )
+    raise cause
 
 
 def spread(
