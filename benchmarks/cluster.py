@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ def seconds(running: Any, used: list[float] | None = None) -> list[float]:
         busy.append(_family_seconds())
     if used is not None:
         used += [after - before for before, after in pairwise(busy)]
+    print([round(after - before, 2) for before, after in pairwise(marks)], file=sys.stderr, flush=True)
     return [after - before for before, after in pairwise(marks)]
 
 
@@ -89,19 +91,22 @@ def overhead(given: argparse.Namespace) -> Json:
 
 def crowd(given: argparse.Namespace) -> Json:
     """Seconds of a round and the memory of all workers; digits drawn anew for everybody, 60 each."""
-    run = _crowd(given.clients, given.method, given.rounds)
+    run = _crowd(given.clients, given.method, given.rounds, given.epochs)
+    used: list[float] = []
     parameters = run.clients * run.models[0].layout().size * 4
     facts = {"work": "crowd", "clients": run.clients, "method": given.method, "parameters_gb": parameters / 2**30}
     if given.engine == "simulation":
-        took = seconds(Simulation(run))
-        return facts | {"engine": "simulation", "seconds": took, "workers_gb": _memory_gb("self")}
+        took = seconds(Simulation(run), used)
+        facts |= {"engine": "simulation", "seconds": took, "cpu_seconds": used, "epochs": given.epochs}
+        return facts | {"workers_gb": _memory_gb("self")}
     with connected(None), Crew(count=given.processes) as crew:
         started = time.perf_counter()
-        took = seconds(RayFederation(run, crew, recover=given.recover))
+        took = seconds(RayFederation(run, crew, recover=given.recover), used)
         pids = answers([post.actor.ready.remote() for post in crew.posts])
         memory = [_memory_gb(pid) for pid in pids]
     return facts | {
-        "engine": "ray", "recover": given.recover, "seconds": took, "all_seconds": time.perf_counter() - started,
+        "engine": "ray", "recover": given.recover, "epochs": given.epochs, "seconds": took, "cpu_seconds": used,
+        "all_seconds": time.perf_counter() - started,
         "workers_gb": sum(memory), "driver_gb": _memory_gb("self"),
     }  # fmt: skip
 
@@ -112,18 +117,22 @@ def weak(given: argparse.Namespace) -> Json:
     (one,) = federations(small, given.rounds + 1)
     (two,) = federations(WORKS["W5"], given.rounds + 1)
     times: dict[str, list[float]] = {"ray 1": [], "ray 2": [], "simulation 1": [], "simulation 2": []}
+    used: dict[str, list[float]] = {name: [] for name in times}
     alone = {"simulation 1": replace(one, workers=1), "simulation 2": replace(two, workers=2)}
     with _two_nodes():
         for count, run in ((1, one), (2, two)):
             with Crew(workers=count) as crew:
                 for _ in range(given.repeats):
                     wait_for_quiet(given.patience)
-                    times[f"simulation {count}"] += seconds(Simulation(alone[f"simulation {count}"]))
+                    times[f"simulation {count}"] += seconds(
+                        Simulation(alone[f"simulation {count}"]), used[f"simulation {count}"]
+                    )
                     wait_for_quiet(given.patience)
-                    times[f"ray {count}"] += seconds(RayFederation(run, crew, recover=given.recover))
+                    engine = RayFederation(run, crew, recover=given.recover)
+                    times[f"ray {count}"] += seconds(engine, used[f"ray {count}"])
     best = {name: min(each) for name, each in times.items()}
     return {
-        "work": "weak", "recover": given.recover, "seconds": times,
+        "work": "weak", "recover": given.recover, "seconds": times, "cpu_seconds": used,
         "efficiency_ray": best["ray 1"] / best["ray 2"],
         "efficiency_simulation": best["simulation 1"] / best["simulation 2"],
     }  # fmt: skip
@@ -146,7 +155,7 @@ def _two_nodes() -> Iterator[None]:
         cluster.shutdown()
 
 
-def _crowd(clients: int, method: str, rounds: int) -> Federation:
+def _crowd(clients: int, method: str, rounds: int, epochs: int) -> Federation:
     digits, rng = load_dataset("digits"), np.random.default_rng(0)
 
     def drawn(x: Any, y: Any, count: int) -> tuple[Any, Any]:
@@ -156,7 +165,7 @@ def _crowd(clients: int, method: str, rounds: int) -> Federation:
     train = drawn(digits.x_train, digits.y_train, 60 * clients)
     test = drawn(digits.x_test, digits.y_test, 12 * clients)
     dataset = Dataset("crowd", *train, *test, digits.classes, digits.scale)
-    hyper = hyper_for(method, "paper", {"warmup_rounds": 0, "extractor_epochs": 5})
+    hyper = hyper_for(method, "paper", {"warmup_rounds": 0, "extractor_epochs": epochs})
     partition = deal(dataset, "iid", clients, Split(), 0)
     return assemble(dataset, partition, lookup(method), hyper, rounds + 1, 0, "mlp", "cpu")
 
@@ -176,6 +185,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--method", default="fibfl++:order=given", help="of the crowd")
     parser.add_argument("--engine", choices=["simulation", "ray"], default="ray", help="of the crowd")
+    parser.add_argument("--epochs", type=int, default=5, help="of the extractor in a round of the crowd")
     parser.add_argument("--processes", type=int, help="actors on the machine; one a node otherwise")
     parser.add_argument("--recover", type=int, default=1, help="rounds after which states are kept; 0: never")
     parser.add_argument("--rounds", type=int, default=2, help="timed, after one that is not")

@@ -1,4 +1,4 @@
-"""One small Ray cluster for all tests of a module, in processes of its own, and workers on it."""
+"""One small Ray cluster for all tests, in processes of its own, and workers on it."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address():
     """A running cluster."""
     pytest.importorskip("ray")

@@ -73,7 +73,7 @@ def test_nobody_at_the_address_is_one_line_at_once(monkeypatch, capsys):
 
 
 def test_run_gives_the_simulations_figures(monkeypatch, capsys, cluster):
-    words = ["run", *FAST, "--method", "all", "--json"]
+    words = ["run", *FAST, "--method", "fedrep", "--method", "fibfl++", "--json"]
     _, ours, _ = command(monkeypatch, capsys, *words, "--engine", "ray", "--workers", "2")
     _, theirs, _ = command(monkeypatch, capsys, *words)
     for left, right in zip(json.loads(ours)["results"], json.loads(theirs)["results"], strict=True):

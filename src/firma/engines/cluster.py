@@ -12,12 +12,12 @@ from firma.errors import BadInput
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+_HERE = "local"  # as Ray calls a cluster that is started by the process that uses it
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_worker_niceness": "0",  # work counts as much as in a simulation; of a cluster that is started here only
 }
-_NEW = "local"  # as Ray calls a cluster that is started here
 
 
 class Lost(BadInput):
@@ -42,8 +42,8 @@ def connected(address: str | None) -> Iterator[None]:
     if library.is_initialized():
         yield
         return
-    wanted = address or os.environ.get("RAY_ADDRESS") or _NEW
-    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == _NEW else {}
+    wanted = address or os.environ.get("RAY_ADDRESS") or _HERE
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if wanted == _HERE else {}
     _probe(wanted)
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
@@ -82,17 +82,16 @@ def answers(references: Any) -> Any:
     )  # fmt: skip
     try:
         return ray().get(references)
-    except gone as error:
-        raise Lost(_sentence(error)) from None
-    except errors.RayTaskError as error:
-        if isinstance(error.cause, gone):
-            raise Lost(_sentence(error.cause)) from None
-        raise error.cause from None
-    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+    except errors.RayError as error:
+        cause = error.cause if isinstance(error, errors.RayTaskError) else error
+    if isinstance(cause, gone):
+        raise Lost(_sentence(cause))
+    if isinstance(cause, errors.ObjectStoreFullError | errors.OutOfDiskError):
         raise BadInput(
-            f"engine = 'ray': its object store is full ({_sentence(error)}); start Ray with a larger "
+            f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "
             "--object-store-memory, or keep states less often with --recover"
-        ) from None
+        )
+    raise cause
 
 
 def spread(

@@ -18,6 +18,7 @@ from firma.engines.cluster import Lost, answers, ray
 from firma.engines.crew import Crew, pack
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.keep import Keep
+from firma.engines.seating import groups, loans
 from firma.engines.traffic import traffic
 from firma.errors import BadInput
 from firma.mixing import size_weights
@@ -41,7 +42,6 @@ class RayFederation:
         self.parameters: Tensor | None = None
         self._crew, self._keep, self._recover = crew, keep, recover
         self._groups = groups(run.order, run.sizes, [post.threads for post in crew.posts])
-        self._owner = {number: group for group, numbers in enumerate(self._groups) for number in numbers}
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         path = choose(run.models[0], run.device, run.hyper.batch, run.path)
@@ -121,13 +121,8 @@ class RayFederation:
         """The ring's mixing: each group lends to every other the rows that it hears, then all blend their own."""
         whole = woven(plan, self.federation.order, accuracies.tolist())
         shares = [whole.of(numbers) for numbers in self._groups]
-        asked: list[dict[int, list[int]]] = [{} for _ in self._groups]  # lender: borrower: clients
-        for borrower, share in enumerate(shares):
-            for client in dict.fromkeys(share.heard.tolist()):
-                if self._owner[client] != borrower:
-                    asked[self._owner[client]].setdefault(borrower, []).append(client)
         lent: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
-        for lender, wanted in enumerate(asked):
+        for lender, wanted in enumerate(loans(shares, self._groups)):
             rows = self._several(lender, len(wanted), "lend", plan, *wanted.values()) if wanted else []
             for (borrower, clients), block in zip(wanted.items(), rows, strict=True):
                 lent[borrower].append((clients, block))
@@ -175,15 +170,3 @@ class RayFederation:
         method = self._crew.posts[group].actor.several.options(num_returns=count)
         result = method.remote(name, *arguments)
         return [result] if count == 1 else list(result)
-
-
-def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -> list[tuple[int, ...]]:
-    """Clients that sit together, a group for every process, with samples in proportion to its threads."""
-    count = min(len(threads), len(order))
-    held = np.array([sizes[client] for client in order], dtype=np.float64)
-    middles = held.cumsum() - held / 2
-    shares = np.cumsum(threads[:count]) / sum(threads[:count]) * held.sum()
-    cuts = [0]
-    for number, cut in enumerate(np.searchsorted(middles, shares[:-1]), start=1):
-        cuts.append(min(max(int(cut), cuts[-1] + 1), len(order) - (count - number)))
-    return [tuple(order[start:stop]) for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True)]
