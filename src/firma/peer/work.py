@@ -108,7 +108,7 @@ class Work:
 
     def _round(self, epoch: int, number: int) -> None:
         began, before = time.perf_counter(), self.ledger.sent
-        today = plan(self.ring.row, self.ring.hyper, len(self.order), self.ring.rounds, number)
+        today = plan(self.site.row, self.site.hyper, len(self.order), self.ring.rounds, number)
         accuracy = self._train(today)
         trained = time.perf_counter() - began
         peer = peer_round(self.me, self.order, today, self.site.shared, accuracy, self.samples)
