@@ -85,21 +85,27 @@ def _tries(method: str, earlier: Path | None) -> list[dict[str, float]]:
 
 
 def show(path: Path) -> None:
-    """Validation accuracy and worst client of every try: the mean over data sets of the means over their runs."""
+    """A table of every try that all data sets saw: validation accuracy (worst client) on each, and their mean."""
     runs: dict[tuple[str, str], dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
     for line in path.read_text().splitlines():
         run = json.loads(line)
         runs[run["method"], json.dumps(run["settings"])][run["dataset"]].append(run)
+    names = list(dict.fromkeys(name for sets in runs.values() for name in sets))
 
-    def over(sets: dict[str, list[dict[str, float]]], key: str) -> float:
-        return mean(mean(run[key] for run in each) for each in sets.values())
+    def score(sets: dict[str, list[dict[str, float]]], key: str) -> list[float]:
+        return [mean(run[key] for run in sets[name]) for name in names]
 
-    for (method, settings), sets in sorted(
-        runs.items(), key=lambda item: (item[0][0], -over(item[1], "mean_accuracy"))
-    ):
-        accuracy, worst = over(sets, "mean_accuracy"), over(sets, "worst_client")
-        each = "  ".join(f"{name} {mean(run['mean_accuracy'] for run in of):.4f}" for name, of in sets.items())
-        sys.stdout.write(f"{method:8} {accuracy:.4f}  worst {worst:.4f}  {settings}  ({each})\n")
+    whole = {tried: sets for tried, sets in runs.items() if len(sets) == len(names)}
+    order = sorted(whole, key=lambda tried: (tried[0], -mean(score(whole[tried], "mean_accuracy"))))
+    sys.stdout.write(
+        "| method | numbers | " + " | ".join(names) + " | mean |\n|---|---|" + "---|" * (len(names) + 1) + "\n"
+    )
+    for method, settings in order:
+        accuracy, worst = (score(whole[method, settings], key) for key in ("mean_accuracy", "worst_client"))
+        cells = [f"{100 * a:.1f} ({100 * w:.1f})" for a, w in zip(accuracy, worst, strict=True)]
+        numbers = ", ".join(f"{key} {value:g}" for key, value in json.loads(settings).items())
+        total = f"{100 * mean(accuracy):.2f} ({100 * mean(worst):.1f})"
+        sys.stdout.write(f"| `{method}` | {numbers} | {' | '.join(cells)} | {total} |\n")
 
 
 def main() -> None:
