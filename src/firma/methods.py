@@ -79,13 +79,13 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fibfl+": _FIBFL,
     "fibfl++": _FIBFL,
 }
-# Chosen on validation data, six tries for every method: docs/recommended.md.
+# Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
 RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
-    "local": {"rate": 0.03, "epochs": 5},
+    "local": {"rate": 0.01, "epochs": 10},
     "fedavg": {"rate": 0.01, "epochs": 10},
-    "fedrep": {"rate": 0.03, "head_epochs": 5, "extractor_epochs": 5},
-    "rdfl": {"rate": 0.03, "epochs": 5},
+    "fedrep": {"rate": 0.01, "head_epochs": 5, "extractor_epochs": 5},
+    "rdfl": {"rate": 0.01, "epochs": 10},
     "fibfl": _RECOMMENDED_FIBFL,
     "fibfl+": _RECOMMENDED_FIBFL,
     "fibfl++": _RECOMMENDED_FIBFL,
