@@ -20,20 +20,22 @@ from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer import checkpoint
+from firma.peer.durable import Promises
 from firma.peer.hello import Hello, decode_hello
-from firma.peer.manifest import encode_head
-from firma.peer.notes import decode_note, encode_note
+from firma.peer.manifest import state_head
+from firma.peer.notes import decode_note, encode_note, memory_json
 from firma.peer.ringfile import read_ring, ring_toml
 from firma.peer.signature import signature
 from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.views import Accept, Note, Prepare, Promise, Seat, View, Word
+from firma.peer.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
 from firma.peer.wire import Assembly, chunks, decode_head, encode
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
 SIZE = TERMS.signature.size
-MEMBERS, ROUNDS = 3, 10
 RING = Path(__file__).parent / "fuzz_ring.toml"  # two members whose keys were thrown away
+RING_READ = read_ring(RING)
+MEMBERS, ROUNDS = len(RING_READ.members), RING_READ.rounds
 _SHM = Path("/dev/shm")
 _FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM, os.W_OK) else None))
 _BODY = struct.Struct("<BHH")
@@ -70,7 +72,7 @@ def body(raw):
         cuts.append((cut, hashlib.sha256(part).digest()))
         place += size(wire, cut.count)
     message = Message(ExtractorState(torch.empty(count), start), wire=wire)
-    found = decode_head(TERMS, encode_head(TERMS, (1, 1, 0), message, cuts))
+    found = decode_head(TERMS, state_head(TERMS, (1, 1, 0), message, cuts))
     assembly = Assembly(found)
     try:
         for part in (numbers[:7], numbers[7:]):
@@ -94,17 +96,30 @@ def hello(raw):
     except WireError:
         return True
     assert (len(found.federation), len(found.ring)) == (16, 32)
-    assert 0 <= found.process < 1 << 64
     return False
 
 
 def note(raw):
-    """A control message; what is read can be written, and is then the same."""
+    """A control message behind a right header; what is read can be written, and is then the same."""
+    start = encode_note(TERMS, Note(None, None))
     try:
-        found = decode_note(TERMS, raw, MEMBERS, ROUNDS)
+        found = decode_note(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
     except WireError:
         return True
     assert decode_note(TERMS, encode_note(TERMS, found), MEMBERS, ROUNDS) == found
+    if found.view is not None:
+        assert all(0 <= seat.member < MEMBERS for seat in found.view.ring)
+        assert 0 <= found.view.start <= ROUNDS
+    return False
+
+
+def promises(raw):
+    """What a member must not forget, as it is on its disk."""
+    (_FOLDER / "promises.json").write_bytes(raw.replace(b"@", RING_READ.digest.hex().encode()))
+    try:
+        Promises(_FOLDER, RING_READ).read()
+    except BadInput:
+        return True
     return False
 
 
@@ -138,7 +153,7 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (head, sealed_head, body, hello, ring_file, saved_state, note)
+TARGETS = (head, sealed_head, body, hello, ring_file, saved_state, note, promises)
 
 
 def one(raw):
@@ -161,16 +176,19 @@ def seeds():
         state = payload.state
         intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
         yield body, intro + b"".join(chunks(numbers))
-    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, 7, (1, 2, 0), 3.0).encode()
-    view = View(2, 3, (Seat(0, 11), Seat(2, 13)))
-    word = Word(11, 1, 3, True, (0.5, 0.25, 0.25))
-    for said in (Prepare((1, 0)), Promise((1, 0), word, ((1, 0), view)), Accept((2, 1), view)):
-        yield note, encode_note(TERMS, Note(view, said))
+    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
     yield ring_file, RING.read_bytes()
     facts = {
-        "format": 1, "rounds": 3, "ring": TERMS.ring.hex(), "epoch": 1, "order": [0, 1], "history": [0.5, 0.6, 0.7],
+        "format": 1, "rounds": 3, "epoch": 1, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
         "steps": {"extractor": 5, "head": 1}, "sha256": "@",
     }  # fmt: skip
     text = json.dumps(facts).encode()
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
+    view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
+    word = Word(9, 1, 1, shares=(0.5, 0.25, 0.25))
+    for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
+        raw = encode_note(TERMS, Note(view, written))
+        yield note, raw[raw.index(b"{") :]
+    memory = {"ring": "@", "memory": memory_json(Memory(view, (2, 1), ((1, 0), view)))}
+    yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

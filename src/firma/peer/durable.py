@@ -51,7 +51,7 @@ class Promises:
             memory = read_memory(said["memory"], len(self._ring.members), self._ring.rounds)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise BadInput(
                 f"{str(self._path)!r}: cannot be read ({error}); without its promises this site must not come back: "
                 "restore the file from a backup made after its last run, or begin anew with a new ring file"
@@ -74,5 +74,5 @@ def told_once(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
     except FileNotFoundError:
         replace_synced(path, json.dumps(draw).encode())
         return draw
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it or begin with an empty --state") from None

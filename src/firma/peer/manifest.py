@@ -1,4 +1,4 @@
-"""The head of a message in bytes: a fixed header, then a manifest of tensors, then a seal. No sockets here.
+"""The head of a message in bytes: a fixed header, then a manifest of tensors, then a seal. No sockets.
 
 Everything in it is compared with the terms before anything is allocated. The manifest names the encoding of the numbers
 that follow, one for the whole message.
@@ -21,7 +21,7 @@ _ACCURACY, _WEIGHT = 1, 2  # flags
 _DIGEST = 32
 
 
-def encode_head(terms: Terms, tag: Tag, said: Message, cuts: Iterable[tuple[Cut, bytes]]) -> bytes:
+def state_head(terms: Terms, tag: Tag, said: Message, cuts: Iterable[tuple[Cut, bytes]]) -> bytes:
     """The head before an extractor's elements, with the hash of each cut's bytes."""
     entries = [_entry(cut, said.wire) + _RANGE.pack(cut.start, cut.count, digest) for cut, digest in cuts]
     flags = (said.accuracy is not None) * _ACCURACY + (said.weight is not None) * _WEIGHT

@@ -62,6 +62,7 @@ class Node:
         self.council.ready = lambda: not self.pulse.stalled
         self._on_round, self._on_notice, self._saved = on_round, on_notice, saved
         self.reception: Reception | None = None
+        self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
 
     def _files(self) -> tuple[Log, Ledger]:
         state = self.setup.state
@@ -124,8 +125,6 @@ class Node:
             thread.start()
         self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
         try:
-            last = plan(self.ring.row, self.ring.hyper, len(self.ring.members), self.ring.rounds, self.ring.rounds - 1)
-            self.site.prepare(last)
             work.run()
             self._unfinished = False
         except WireError as error:

@@ -52,7 +52,7 @@ def decode_note(terms: Terms, raw: bytes, members: int, rounds: int) -> Note:
         said = json.loads(raw[_HEADER.size :])
         view = read.view(said["view"]) if said["view"] is not None else None
         return Note(view, read.body(said["kind"], said["body"]) if "kind" in said else None)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise WireError(f"a note of the wrong form ({type(error).__name__})") from None
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from firma.encoding import Bytes, pack, size, unpack
-from firma.peer.manifest import decode_head, encode_head
+from firma.peer.manifest import decode_head, state_head
 from firma.peer.terms import Head, Tag, Terms, WireError
 from firma.protocol import ExtractorState, Message
 
@@ -38,7 +38,7 @@ def encode(terms: Terms, tag: Tag, payload: Message) -> tuple[bytes, Bytes]:
             raise WireError(f"this site's extractor holds {error}: nothing is sent") from None
         place += cut.count
     manifest = zip(cuts, map(_sha, packed), strict=True)
-    return encode_head(terms, tag, payload, manifest), np.concatenate(packed)
+    return state_head(terms, tag, payload, manifest), np.concatenate(packed)
 
 
 def chunks(body: NDArray[np.generic]) -> Iterator[bytes]:

@@ -24,13 +24,9 @@ from firma.schedule import RoundPlan, plan
 
 
 def row_of(
-    me: int,
-    order: tuple[int, ...],
-    today: RoundPlan,
-    arrived: dict[int, Message],
-    names: tuple[str, ...],
+    me: int, order: tuple[int, ...], today: RoundPlan, arrived: dict[int, Message], names: tuple[str, ...],
     score: Score | None = None,
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """What a member and its neighbours weigh in one pass, by name; empty in a warm-up, where all count by size."""
     if today.mixing != "ring":
         return {}
@@ -60,8 +56,8 @@ class Work:
     on_round: OnRound
     history: list[float | None]
     order: tuple[int, ...]  # of the last view
-    wire: Wire
-    verify: bool  # neighbours' accuracies
+    wire: Wire = "float32"  # how this site's extractor is written
+    verify: bool = False  # score neighbours' extractors instead of believing their accuracies
     training: float = 0.0  # seconds in all
     busy: float | None = None  # since when it trains or saves; None while it waits for others
     _epoch: int = 0
