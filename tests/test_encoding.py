@@ -130,7 +130,7 @@ def test_the_simulations_way_is_the_wires(wire):
     for start, stop in ((0, layout.extractor), (7, 3000), (2390, 2405)):
         values = torch.randn(stop - start, generator=torch.Generator().manual_seed(start))
         message = Message(ExtractorState(values, start), wire=wire)
-        head, body = encode(terms, (1, 0), message)
+        head, body = encode(terms, (1, 1, 0), message)
         assembly = Assembly(decode_head(terms, head))
         for chunk in chunks(body):
             assembly.feed(chunk)

@@ -56,7 +56,7 @@ def free_ports(count):
 def make_ring(tmp_path):
     """`make(method, members, rounds, scenario, **changes of the ring file)`: keys, data and ring.toml."""
 
-    def make(method="fibfl++", members=5, rounds=3, scenario="dir-0.5", **changes) -> Fixture:
+    def make(method="fibfl++", members=5, rounds=3, scenario="dir-0.5", hosts=("127.0.0.1",) * 5, **changes) -> Fixture:
         digits = load_dataset("digits")
         parts = deal(digits, scenario, members, split_for("paper", {}), 0)
         sites = []
@@ -66,9 +66,8 @@ def make_ring(tmp_path):
             x, x_test = client_inputs(digits, parts, number)
             y, y_test = digits.y_train[parts.train[number]], digits.y_test[parts.test[number]]
             np.savez(folder / "data.npz", x=x, y=y, x_test=x_test, y_test=y_test)
-            sites.append({
-                "name": NAMES[number], "address": f"127.0.0.1:{port}", "certificate": identity.certificate.decode(),
-            })  # fmt: skip
+            certificate = identity.certificate.decode()
+            sites.append({"name": NAMES[number], "address": f"{hosts[number]}:{port}", "certificate": certificate})
         values = {
             "federation": "test", "method": method, "rounds": rounds, "patience": 10.0, "gathering": 60.0,
             "task": {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}, "members": sites,

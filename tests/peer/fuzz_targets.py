@@ -20,24 +20,29 @@ from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer import checkpoint
+from firma.peer.durable import Promises
 from firma.peer.hello import Hello, decode_hello
 from firma.peer.manifest import state_head
+from firma.peer.notes import decode_note, encode_note, memory_json
 from firma.peer.ringfile import read_ring, ring_toml
 from firma.peer.signature import signature
-from firma.peer.terms import Agreement, Terms, WireError, federation_tag
+from firma.peer.terms import Terms, WireError, federation_tag
+from firma.peer.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
 from firma.peer.wire import Assembly, chunks, decode_head, encode
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
 SIZE = TERMS.signature.size
 RING = Path(__file__).parent / "fuzz_ring.toml"  # two members whose keys were thrown away
+RING_READ = read_ring(RING)
+MEMBERS, ROUNDS = len(RING_READ.members), RING_READ.rounds
 _SHM = Path("/dev/shm")
 _FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM, os.W_OK) else None))
 _BODY = struct.Struct("<BHH")
 
 
 def head(raw):
-    """A head as it is, seal included; an agreement is one."""
+    """A head as it is, seal included."""
     try:
         found = decode_head(TERMS, raw)
     except WireError:
@@ -46,10 +51,6 @@ def head(raw):
     assert sum(cut.count for cut, _ in found.cuts) == found.count
     assert found.accuracy is None or 0 <= found.accuracy <= 1
     assert found.weight is None or 0 < found.weight < float("inf")
-    if found.agreement is not None:
-        shares = found.agreement.proportions
-        assert (found.tag[0], found.count) == (0, 0)
-        assert not shares or (len(shares) == TERMS.classes and abs(sum(shares) - 1) < 1e-5)
     return False
 
 
@@ -71,7 +72,7 @@ def body(raw):
         cuts.append((cut, hashlib.sha256(part).digest()))
         place += size(wire, cut.count)
     message = Message(ExtractorState(torch.empty(count), start), wire=wire)
-    found = decode_head(TERMS, state_head(TERMS, (1, 0), message, cuts))
+    found = decode_head(TERMS, state_head(TERMS, (1, 1, 0), message, cuts))
     assembly = Assembly(found)
     try:
         for part in (numbers[:7], numbers[7:]):
@@ -94,7 +95,31 @@ def hello(raw):
         found = decode_hello(raw)
     except WireError:
         return True
-    assert (len(found.federation), len(found.ring), len(found.process)) == (16, 32, 8)
+    assert (len(found.federation), len(found.ring)) == (16, 32)
+    return False
+
+
+def note(raw):
+    """A control message behind a right header; what is read can be written, and is then the same."""
+    start = encode_note(TERMS, Note(None, None))
+    try:
+        found = decode_note(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
+    except WireError:
+        return True
+    assert decode_note(TERMS, encode_note(TERMS, found), MEMBERS, ROUNDS) == found
+    if found.view is not None:
+        assert all(0 <= seat.member < MEMBERS for seat in found.view.ring)
+        assert 0 <= found.view.start <= ROUNDS
+    return False
+
+
+def promises(raw):
+    """What a member must not forget, as it is on its disk."""
+    (_FOLDER / "promises.json").write_bytes(raw.replace(b"@", RING_READ.digest.hex().encode()))
+    try:
+        Promises(_FOLDER, RING_READ).read()
+    except BadInput:
+        return True
     return False
 
 
@@ -128,7 +153,7 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (head, sealed_head, body, hello, ring_file, saved_state)
+TARGETS = (head, sealed_head, body, hello, ring_file, saved_state, note, promises)
 
 
 def one(raw):
@@ -140,26 +165,30 @@ def seeds():
     """(target, bytes) of valid inputs of every kind."""
     values = torch.linspace(-1, 1, SIZE)
     said = [
-        ((1, 0), Message(ExtractorState(values))),
-        ((9, 3), Message(ExtractorState(values), accuracy=0.5, wire="bfloat16")),
-        ((2, 1), Message(ExtractorState(values[5:40], 5), weight=37.0, wire="int8")),
-        ((0, 1), Agreement(4, (0.5, 0.25, 0.25))),
-        ((0, 0), Agreement(0)),
+        ((1, 1, 0), Message(ExtractorState(values))),
+        ((4, 9, 3), Message(ExtractorState(values), accuracy=0.5, wire="bfloat16")),
+        ((1, 2, 1), Message(ExtractorState(values[5:40], 5), weight=37.0, wire="int8")),
     ]
     for tag, payload in said:
         first, numbers = encode(TERMS, tag, payload)
         yield head, first
         yield sealed_head, first[:-32]
-        if isinstance(payload, Message):
-            state = payload.state
-            intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
-            yield body, intro + b"".join(chunks(numbers))
-    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, b"p" * 8, (1, 2), 3.0).encode()
+        state = payload.state
+        intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
+        yield body, intro + b"".join(chunks(numbers))
+    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
     yield ring_file, RING.read_bytes()
     facts = {
-        "format": 1, "rounds": 3, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
+        "format": 1, "rounds": 3, "epoch": 1, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
         "steps": {"extractor": 5, "head": 1}, "sha256": "@",
     }  # fmt: skip
     text = json.dumps(facts).encode()
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
+    view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
+    word = Word(9, 1, 1, shares=(0.5, 0.25, 0.25))
+    for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
+        raw = encode_note(TERMS, Note(view, written))
+        yield note, raw[raw.index(b"{") :]
+    memory = {"ring": "@", "memory": memory_json(Memory(view, (2, 1), ((1, 0), view)))}
+    yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

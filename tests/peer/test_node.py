@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
 from firma.peer.ledger import Ledger, judge
 from firma.peer.node import Node
-from firma.peer.report import Setup
+from firma.peer.report import Outcome, Setup
 
 
-def run_threads(made, resume=False, rounds_before_stop=None, **options):
+def run_threads(made, resume=False, rounds_before_stop=None, on_notice=lambda text: None, **options):
     """Every member in a thread of its own; returns outcomes or what each raised."""
     results, nodes = {}, []
     for number in range(len(made.ring.members)):  # here, for torch's generator, which draws weights, is the process's
@@ -30,7 +31,7 @@ def run_threads(made, resume=False, rounds_before_stop=None, **options):
         setup = Setup(
             made.ring, load_identity(made.identity(number)), made.data(number), made.state(number), resume=resume, **own
         )
-        nodes.append(Node(setup, on_round))
+        nodes.append(Node(setup, on_round, on_notice))
 
     def work(number):
         try:
@@ -111,11 +112,15 @@ def test_each_site_may_send_as_it_likes(make_ring):
         assert not torch.equal(outcome.parameters, result.parameters[number])
 
 
+def stop_when_paused(text):
+    if text.startswith("paused"):
+        raise KeyboardInterrupt
+
+
 def test_stopped_and_resumed_members_end_where_an_uninterrupted_run_ends(make_ring):
-    made = make_ring("fibfl++", 3, 6, "dir-0.5", patience=3.0)
-    stopped = run_threads(made, rounds_before_stop=lambda number: 2 + (number == 1))
-    assert all(isinstance(error, KeyboardInterrupt | PeerLost) for error in stopped.values())
-    assert any(isinstance(error, KeyboardInterrupt) for error in stopped.values())
+    made = make_ring("fibfl++", 3, 6, "dir-0.5", patience=3.0, quorum=3)
+    stopped = run_threads(made, rounds_before_stop=lambda number: 2 + (number == 1), on_notice=stop_when_paused)
+    assert all(isinstance(error, KeyboardInterrupt) for error in stopped.values())
     outcomes = run_threads(made, resume=True)
     assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
     assert_exact(outcomes, run_threads(make_again(made)))
@@ -133,14 +138,27 @@ def assert_exact(outcomes, again):
         assert outcome.history == again[number].history
 
 
-def test_a_lost_member_ends_the_run_with_a_clear_word_and_a_checkpoint(make_ring):
-    made = make_ring("fibfl", 3, 50, "iid", patience=1.5)
-    results = run_threads(made, rounds_before_stop=lambda number: 2 if number == 1 else None)
+def test_a_member_that_stops_is_left_out_at_once(make_ring):
+    made = make_ring("fibfl", 3, 8, "iid", patience=20.0)
+    notices = []
+    began = time.monotonic()
+    results = run_threads(
+        made, rounds_before_stop=lambda number: 2 if number == 1 else None, on_notice=notices.append
+    )  # fmt: skip
+    assert time.monotonic() - began < 15, "a goodbye is not waited for"
     assert isinstance(results[1], KeyboardInterrupt)
+    assert latest(made.state(1)) == 2
     for number in (0, 2):
-        assert isinstance(results[number], PeerLost)
-        assert "bee has stopped" in str(results[number]) or "has stopped, for bee was lost" in str(results[number])
-        assert latest(made.state(number)) >= 1
+        assert results[number].order == ("ant", "cat")
+        assert len(results[number].history) == 8
+    assert any("bee has stopped" in text for text in notices)
+
+
+def test_members_that_never_come_end_the_run_with_a_clear_word(make_ring):
+    made = make_ring("fibfl", 3, 2, "iid", patience=1.0, gathering=2.0)
+    setup = Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0))
+    with pytest.raises(PeerLost, match=r"bee, cat did not appear within 2 s"):
+        Node(setup, print).run()
 
 
 def test_a_state_is_not_overwritten_and_belongs_to_its_ring(make_ring):
@@ -162,13 +180,15 @@ def test_wrong_data_are_refused_before_anything_is_sent(make_ring, change, says)
         Node(Setup(ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
 
 
-def test_what_cannot_be_recorded_is_not_sent(make_ring, monkeypatch):
+@pytest.mark.parametrize("what", ["record", "note"])
+def test_what_cannot_be_recorded_is_not_sent(make_ring, monkeypatch, what):
     made = make_ring("fibfl", 2, 2, "iid", patience=2.0, gathering=4.0)
 
     def full(self, *_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Ledger, "record", full)
-    results = run_threads(made)
-    assert all(isinstance(error, BadInput) and "No space left" in str(error) for error in results.values())
-    assert not judge(made.state(0) / "audit.jsonl").messages
+    monkeypatch.setattr(Ledger, what, full)
+    results = run_threads(made, on_notice=stop_when_paused)
+    assert any(isinstance(error, BadInput) and "No space left" in str(error) for error in results.values())
+    assert not any(isinstance(each, Outcome) for each in results.values())
+    assert not judge(made.state(0) / "audit.jsonl").tensors

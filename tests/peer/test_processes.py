@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from .conftest import NAMES
 from .test_node import simulated
 
 FIRMA = [sys.executable, "-m", "firma"]
@@ -67,33 +66,33 @@ def wait_for(path, seconds=60):
         time.sleep(0.02)
 
 
-def test_kill_9_is_noticed_and_all_resume_to_the_same_end(make_ring):
-    made = make_ring("fibfl++:warmup=no", 3, 25, "iid", patience=3.0)
+def test_kill_9_is_noticed_and_the_others_go_on_until_it_is_back(make_ring):
+    made = make_ring("fibfl++:warmup=no", 3, 40, "iid", patience=2.0)
     running = [join(made, number) for number in range(3)]
     wait_for(made.state(1) / "round-000004")
     running[1].send_signal(signal.SIGKILL)
-    began = time.monotonic()
+    running[1].communicate()
+    running[1] = join(made, 1, "--resume")
     codes, texts = finish(running)
-    assert (codes[0], codes[2]) == (3, 3), texts
-    assert time.monotonic() - began < 15
-    assert NAMES[1] in texts[0][1]
-    assert "--resume" in texts[0][1]
-    codes, texts = finish([join(made, number, "--resume") for number in range(3)])
     assert codes == [0] * 3, texts
-    assert_equal_to_simulation(made, "iid")
+    assert "bee" in texts[0][1], "what happened is said on the error stream"
+    assert "round 40/40" in texts[1][0]
+    histories = [json.loads((made.state(n) / "result.json").read_text())["history"] for n in range(3)]
+    assert [len(history) for history in histories] == [40] * 3
 
 
-def test_a_member_that_hangs_is_noticed(make_ring):
-    made = make_ring("fibfl", 2, 200, "iid", patience=2.0)
+def test_an_interrupted_member_says_how_to_go_on(make_ring):
+    made = make_ring("fibfl", 2, 2000, "iid", patience=2.0)
     running = [join(made, number) for number in range(2)]
     wait_for(made.state(0) / "round-000002")
-    os.kill(running[1].pid, signal.SIGSTOP)
-    try:
-        assert running[0].wait(20) == 3
-        assert "silent" in running[0].communicate()[1]
-    finally:
-        running[1].kill()
-        running[1].communicate()
+    os.kill(running[1].pid, signal.SIGINT)
+    assert running[1].wait(20) == 130
+    assert "--resume" in running[1].communicate()[1]
+    time.sleep(1.0)
+    os.kill(running[0].pid, signal.SIGTERM)
+    out, err = running[0].communicate(timeout=20)
+    assert running[0].returncode == 130
+    assert "paused: bee has stopped; 2 of 2 are needed, 1 here" in err, out
 
 
 def test_doctor_says_what_is_wrong_and_when_all_is_well(make_ring):

@@ -19,23 +19,25 @@ from cryptography.hazmat.primitives import hashes, serialization
 from firma.encoding import size as encoded_size
 from firma.models import SplitModel, mlp
 from firma.peer.course import course
-from firma.peer.desk import Desk, Patience
+from firma.peer.desk import Desk
 from firma.peer.hello import RUNNING, Hello
 from firma.peer.identity import Identity, load_identity, make_identity
-from firma.peer.inbox import Inbox
 from firma.peer.links import open_line
 from firma.peer.log import Log
 from firma.peer.node import Node
 from firma.peer.reception import DONE, REFUSED, STALE, Reception, serve
 from firma.peer.report import Setup
 from firma.peer.signature import signature
-from firma.peer.terms import Agreement, Terms, federation_tag
+from firma.peer.signs import Patience, Signs
+from firma.peer.terms import Terms, federation_tag
 from firma.peer.tls import LARGEST
 from firma.peer.wire import chunks, encode
 from firma.protocol import ExtractorState, Message
 from firma.schedule import plan
 
 from .test_node import assert_same, simulated
+
+VIEW = 3
 
 
 class Victim:
@@ -52,14 +54,12 @@ class Victim:
         def today(number):
             return plan(ring.row, ring.hyper, 3, ring.rounds, number)
 
-        self.desk = Desk(
-            ring.names, Inbox(course(0, 3, ring.rounds, self.size, today)), Patience(5.0, 5.0), self.log
-        )  # fmt: skip
-        self.desk.agreed((0, 1, 2), 1)
+        self.desk = Desk(Signs(0, ring.names, Patience(5.0, 5.0)), self.log)
+        self.desk.begin(VIEW, course(VIEW, 0, (0, 1, 2), ring.rounds, self.size, today), 0)
 
         def hello():
             return Hello(
-                self.terms.federation, self.terms.ring, self.terms.signature.digest, b"p" * 8, (1, 0), 0.0, RUNNING
+                self.terms.federation, self.terms.ring, self.terms.signature.digest, 8, (VIEW, 1, 0), 0.0, RUNNING
             )
 
         self.reception = Reception(ring, self.terms, self.log, hello, self.desk)
@@ -75,7 +75,7 @@ class Victim:
         finally:
             line.channel.close()
 
-    def message(self, tag=(1, 0), value=1.0, count=None, start=0):
+    def message(self, tag=(VIEW, 1, 0), value=1.0, count=None, start=0):
         state = ExtractorState(torch.full((self.size if count is None else count,), value), start)
         head, values = encode(self.terms, tag, Message(state))
         return [head, *chunks(values)]
@@ -182,9 +182,9 @@ def test_lies_of_every_kind_are_refused_and_counted(victim):
         "no head": [b"x" * 500],
         "nothing": [],
         "part of it": victim.message(count=victim.size - 1),
-        "far future": victim.message(tag=(4, 0)),
-        "no such round": victim.message(tag=(99, 0)),
-        "agreement too late": [encode(victim.terms, (0, 1), Agreement(0))[0]],
+        "far future": victim.message(tag=(VIEW, 4, 0)),
+        "no such round": victim.message(tag=(VIEW, 99, 0)),
+        "of an older view": victim.message(tag=(VIEW - 1, 1, 0)),
     }
     for name, parts in lies.items():
         answer = victim.say(1, *parts)
@@ -201,11 +201,11 @@ def test_a_replay_changes_nothing(victim):
     assert victim.say(1, *victim.message())[0] == DONE
     assert victim.say(1, *victim.message())[0] == DONE
     assert victim.say(1, *victim.message(value=2.0))[0] == REFUSED
-    assert victim.desk.inbox._held[1, (1, 0)][1].state.values[0] == 1.0
+    assert victim.desk.inbox._held[1, (VIEW, 1, 0)][1].state.values[0] == 1.0
     assert victim.log.total() == {"repeated": 1, "misfit": 1}
     assert victim.say(2, *victim.message())[0] == DONE
-    victim.desk.wait((1, 2), (1, 0), lambda: None)
-    victim.desk.enter((2, 0))
+    victim.desk.wait((1, 2), (VIEW, 1, 0), lambda: None)
+    victim.desk.enter((VIEW, 2, 0))
     assert victim.say(1, *victim.message(value=3.0))[0] in (STALE, REFUSED)
     assert victim.untouched
 
@@ -244,7 +244,7 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         state = ExtractorState(torch.full((terms.signature.size,), 1e9))
         while not over.wait(0.02):
             for turn in (1, 2, 3):
-                head, values = encode(terms, (turn, 0), Message(state, accuracy=1.0))
+                head, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
                         line.send(iter([head, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
@@ -252,6 +252,9 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
             for lie in lies:
                 with contextlib.suppress(grpc.RpcError):
                     liar.send(iter(lie), timeout=0.5)
+            for line in (liar, stranger):
+                with contextlib.suppress(grpc.RpcError):
+                    line.note(b"junk" * 100, timeout=0.5)
         liar.channel.close()
         stranger.channel.close()
 
@@ -267,13 +270,14 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
     over.set()
     attacker.join(20)
     assert_same(made, outcomes, simulated(made, "dir-0.5", audit=True))
-    assert sum(outcomes[0].refused.values()) > 0
+    assert outcomes[0].refused["message"] > 0
+    assert outcomes[0].refused["note"] > 0
 
 
 def forged(victim, wire, bad):
     """A whole message in an encoding, whose first bytes are others: its hashes and its seal are right."""
     state = ExtractorState(torch.ones(victim.size))
-    head, body = encode(victim.terms, (1, 0), Message(state, wire=wire))
+    head, body = encode(victim.terms, (VIEW, 1, 0), Message(state, wire=wire))
     length = encoded_size(wire, victim.terms.signature.cuts(0, victim.size)[0].count)
     whole, changed = body.tobytes(), bad + body.tobytes()[len(bad) :]
     before, after = (hashlib.sha256(raw[:length]).digest() for raw in (whole, changed))
@@ -296,15 +300,15 @@ def test_narrow_lies_are_refused_and_the_truth_is_taken(victim, wire, bad):
     assert victim.untouched
     assert victim.log.total() == {"message": 1}
     assert victim.say(1, *forged(victim, wire, b""))[0] == DONE
-    assert victim.desk.inbox._held[1, (1, 0)][1].wire == wire
+    assert victim.desk.inbox._held[1, (VIEW, 1, 0)][1].wire == wire
 
 
 def test_the_wrong_number_of_bytes_for_the_encoding(victim):
     """Bodies and heads of different encodings do not go together, whichever is the longer."""
     for wire, other in (("int8", "float32"), ("float32", "int8"), ("bfloat16", "int8")):
         state = ExtractorState(torch.ones(victim.size))
-        head = encode(victim.terms, (1, 0), Message(state, wire=wire))[0]
-        body = encode(victim.terms, (1, 0), Message(state, wire=other))[1]
+        head = encode(victim.terms, (VIEW, 1, 0), Message(state, wire=wire))[0]
+        body = encode(victim.terms, (VIEW, 1, 0), Message(state, wire=other))[1]
         assert victim.say(1, head, body.tobytes())[0] == REFUSED
         assert victim.untouched
     assert victim.log.total() == {"message": 3}
@@ -350,7 +354,7 @@ def test_who_repeats_anothers_words_says_them_for_itself(victim):
     """A message has no sender's name in it: what cat recorded of bee and sends again is cat's own word."""
     recorded = victim.message(value=3.0)
     assert victim.say(2, *recorded)[0] == DONE
-    assert set(victim.desk.inbox._held) == {(2, (1, 0))}
+    assert set(victim.desk.inbox._held) == {(2, (VIEW, 1, 0))}
     assert victim.say(2, *recorded)[0] == DONE
     assert victim.log.total() == {"repeated": 1}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
 _VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
 _METRICS = "Answer Prometheus at /metrics on this [HOST:]PORT, such as 9100; without a host, on this machine only."
-LOST = 3  # exit code: a neighbour is gone, the checkpoint is whole
+LOST = 3  # exit code: the others are not there or refuse, the checkpoint is whole
 
 
 def join(
@@ -30,7 +30,7 @@ def join(
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     json: Json = False,
 ) -> None:
-    """Train with the other members of the ring; exit code 3 says that a neighbour was lost and nothing else.
+    """Train with the other members of the ring; exit code 3 says that the others did not come or refuse.
 
     Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
     """
@@ -75,19 +75,22 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def notice(text: str) -> None:
+        print(f"firma: {text}", file=sys.stderr)
+
     signal.signal(signal.SIGTERM, stop)
     if setup.device == "cpu":
         torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
         with serving(metrics, setup.metrics) if setup.metrics is not None else nullcontext():
-            metrics.node = Node(setup, show)
+            metrics.node = Node(setup, show, notice)
             return metrics.node.run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:
         why, code = "interrupted", 130
     done = latest(setup.state)
-    print(f"firma: {why}; {done} rounds are safe in {setup.state}; go on with --resume at all members", file=sys.stderr)
+    print(f"firma: {why}; {done} rounds are safe in {setup.state}; go on with --resume", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -116,6 +119,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         print_json(document)
         return
     share = outcome.training / outcome.seconds if outcome.seconds else 0.0
-    last = outcome.history[-1] if outcome.history else float("nan")
+    done = [accuracy for accuracy in outcome.history if accuracy is not None]
+    last = done[-1] if done else float("nan")
     typer.echo(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training")
     typer.echo(f"Written: {setup.state}")

@@ -45,8 +45,9 @@ def ring_file(
     scale: Annotated[float, typer.Option(help="Bytes are multiplied by this.")] = 1 / 255,
     proportions: Annotated[str, typer.Option(help="What is told of classes: plain, noisy or none.")] = "plain",
     wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} Each site may send another.")] = "float32",
-    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is lost.")] = 60.0,
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is left out.")] = 60.0,
     gathering: Annotated[float, typer.Option(help="Seconds in which all must have appeared.")] = 600.0,
+    quorum: Annotated[int, typer.Option(help="Members without whom nothing goes on; 0: a majority.")] = 0,
     set_: Changes = None,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
@@ -63,7 +64,7 @@ def ring_file(
             raise BadInput(f"ring file {str(path)!r}: it is there already; name another")
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
-            "wire": wire, "patience": patience, "gathering": gathering, "set": changes(set_),
+            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
             "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip

@@ -1,10 +1,13 @@
-"""A site's state after each round on disk: written whole, synced, then renamed into place."""
+"""A site's state after each round on disk: written whole, synced, then renamed into place.
+
+Each carries the number of the view in which it was made. When a later view begins at an earlier round, that round's
+checkpoint is marked with the view and the rounds after it are dropped: the newest is the last round of the newest view.
+"""
 
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +17,28 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from firma.errors import BadInput
+from firma.peer.durable import replace_synced, sync_folder, write_synced
 from firma.peer.site import LocalSite
 
-_PREFIX = "round-"
+_PREFIX, _FACTS = "round-", "state.json"
+History = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint: rounds done, the ring's order, test accuracies so far."""
+    """A checkpoint: rounds done, the view's number and order, test accuracies so far (None: it took no part)."""
 
     rounds: int
+    epoch: int
     order: tuple[int, ...]
-    history: tuple[float, ...]
+    history: tuple[float | None, ...]
     tensors: Mapping[str, Tensor]
     steps: Mapping[str, int]
 
 
-def write(folder: Path, site: LocalSite, ring: bytes, order: tuple[int, ...], history: list[float], keep: int) -> Path:
+def write(
+    folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int
+) -> Path:
     """Save the site after round len(history); the last `keep` checkpoints stay, for others may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
@@ -38,18 +46,18 @@ def write(folder: Path, site: LocalSite, ring: bytes, order: tuple[int, ...], hi
     raw = save(_tensors(site))
     moments = site.client.moments
     facts = {
-        "format": 1, "rounds": rounds, "ring": ring.hex(), "order": list(order), "history": history,
+        "format": 2, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
         "steps": dict(moments.steps) if moments is not None else {}, "sha256": hashlib.sha256(raw).hexdigest(),
     }  # fmt: skip
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        _synced(draft / "state.safetensors", raw)
-        _synced(draft / "state.json", json.dumps(facts, indent=1).encode())
+        write_synced(draft / "state.safetensors", raw)
+        write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
         if target.exists():
             shutil.rmtree(target)
         draft.rename(target)
-        _sync_folder(folder)
+        sync_folder(folder)
         for old in _found(folder)[:-keep]:
             shutil.rmtree(old)
     except OSError as error:
@@ -61,24 +69,53 @@ def write(folder: Path, site: LocalSite, ring: bytes, order: tuple[int, ...], hi
     return target
 
 
+def mark(folder: Path, rounds: int, epoch: int) -> None:
+    """A view begins at this round: mark its checkpoint, then drop the rounds after it. Safe to be cut short."""
+    path = folder / f"{_PREFIX}{rounds:06d}" / _FACTS
+    try:
+        if path.exists():
+            facts: dict[str, Any] = json.loads(path.read_text())
+            replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode())
+        _drop_after(folder, rounds)
+    except OSError as error:
+        raise BadInput(f"state = {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
+
+
+def tidy(folder: Path) -> tuple[int, int]:
+    """(view, rounds) of the newest checkpoint after dropping what an older view left behind; (0, 0): none."""
+    marks = [(_epoch(path), _rounds(path)) for path in _found(folder)]
+    if not marks:
+        return 0, 0
+    newest = max(marks)
+    _drop_after(folder, newest[1])
+    return newest
+
+
 def latest(folder: Path) -> int:
     """Rounds in the newest checkpoint; 0 if there is none."""
-    found = _found(folder)
-    return int(found[-1].name.removeprefix(_PREFIX)) if found else 0
+    return max(((_epoch(path), _rounds(path)) for path in _found(folder)), default=(0, 0))[1]
+
+
+def nearest(folder: Path, rounds: int) -> int:
+    """The last round up to this one that has a checkpoint, or else the first after it. There is always one."""
+    held = [_rounds(path) for path in _found(folder)]
+    return max((each for each in held if each <= rounds), default=min(held, default=0))
 
 
 def read(folder: Path, rounds: int, ring: bytes) -> Saved:
     """The checkpoint after that many rounds, if it is whole and of this ring."""
     path = folder / f"{_PREFIX}{rounds:06d}"
     try:
-        facts: dict[str, Any] = json.loads((path / "state.json").read_text())
+        facts: dict[str, Any] = json.loads((path / _FACTS).read_text())
         raw = (path / "state.safetensors").read_bytes()
         if hashlib.sha256(raw).hexdigest() != facts["sha256"]:
             raise ValueError("its hash is wrong")
         same = facts["ring"] == ring.hex()
-        saved = Saved(facts["rounds"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"])
+        saved = Saved(
+            facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"]
+        )
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-        raise BadInput(f"checkpoint {str(path)!r}: cannot be used ({error}); start all members anew") from None
+        raise BadInput(_damaged(path, error)) from None
     if not same:
         raise BadInput(f"checkpoint {str(path)!r}: it is of another ring file; name another --state or start anew")
     return saved
@@ -109,16 +146,22 @@ def _found(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{_PREFIX}[0-9]*"))
 
 
-def _synced(path: Path, raw: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
+def _rounds(path: Path) -> int:
+    return int(path.name.removeprefix(_PREFIX))
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _epoch(path: Path) -> int:
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        return int(json.loads((path / _FACTS).read_text())["epoch"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(_damaged(path, error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to go on from the round before"
+
+
+def _drop_after(folder: Path, rounds: int) -> None:
+    for path in _found(folder):
+        if _rounds(path) > rounds:
+            shutil.rmtree(path)

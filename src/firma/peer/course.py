@@ -1,4 +1,4 @@
-"""The course of a run: which exchange follows which, and what a member may say in each. Pure: no clock, no sockets."""
+"""The course of a view: which exchange follows which, and what a member may say in each. Pure: no clock, no sockets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,58 +28,54 @@ class Expected:
 
 @dataclass(frozen=True)
 class Course:
-    """All exchanges of a run as member `me` sees them; `order` is None until the members have agreed on it."""
+    """All exchanges of a view as member `me` sees them; `order` is the ring, the members that are in it."""
 
+    epoch: int
     me: int
-    members: int
+    order: tuple[int, ...]
     rounds: int
     extractor: int
     plan: Callable[[int], RoundPlan]
-    ends: tuple[int, ...]  # ends[t] is the number of exchanges in turns 0 … t
-    order: tuple[int, ...] | None = None
+    ends: tuple[int, ...]  # ends[t] is the number of exchanges in turns 1 … t
 
     def known(self, tag: Tag) -> bool:
-        """Whether the run has such an exchange at all."""
-        turn, step = tag
-        return turn <= self.rounds and step < self.ends[turn] - (self.ends[turn - 1] if turn else 0)
+        """Whether the view has such an exchange at all."""
+        _, turn, step = tag
+        return 1 <= turn <= self.rounds and step < self.ends[turn] - self.ends[turn - 1]
 
     def index(self, tag: Tag) -> int:
-        """How many exchanges come before this one."""
-        return (self.ends[tag[0] - 1] if tag[0] else 0) + tag[1]
-
-    def one_way(self, tag: Tag) -> bool:
-        """Whether messages go to the right only, so that the left neighbour may be far ahead."""
-        return tag[0] == 0 or self.plan(tag[0] - 1).mixing == "all-reduce"
+        """How many exchanges come before this one; after the last round, all."""
+        _, turn, step = tag
+        return self.ends[turn - 1] + step
 
     def lead(self, now: Tag) -> int:
         """By how many exchanges an honest neighbour can be ahead.
 
-        Two-way, nobody starts the exchange after the next before this site has sent its part of the next. One-way,
-        the chain of who waits for whom comes back to this site after N-1 links.
+        Two-way, nobody starts the exchange after the next before this site has sent its part of the next. One-way
+        (all-reduce: messages go to the right only), the chain of who waits for whom comes back after N-1 links.
         """
-        return max(1, self.members - 1) if self.one_way(now) else 1
+        one_way = now[1] <= self.rounds and self.plan(now[1] - 1).mixing == "all-reduce"
+        return max(1, len(self.order) - 1) if one_way else 1
 
     def expected(self, sender: int, tag: Tag) -> Expected | None:
         """What the sender is to send this member in an exchange, or None: nothing."""
-        if tag[0] == 0:
-            return Expected() if sender == (self.me - 1) % self.members else None
-        if self.order is None:
-            return None
-        plan = self.plan(tag[0] - 1)
+        plan = self.plan(tag[1] - 1)
         left, right = beside(self.order)[self.me]
         if plan.mixing == "ring":
-            told = plan.gate is not None and tag[1] == 0
+            told = plan.gate is not None and tag[2] == 0
             return Expected(0, self.extractor, accuracy=told) if sender in (left, right) else None
         if sender != left:
             return None
-        start, count = piece(self.order, self.me, tag[1], self.extractor)
+        start, count = piece(self.order, self.me, tag[2], self.extractor)
         return Expected(start, count, weight=True)
 
 
-def course(me: int, members: int, rounds: int, extractor: int, plan: Callable[[int], RoundPlan]) -> Course:
-    """The course of a run whose order is not yet agreed on."""
-    steps = [members - 1, *(_steps(plan(number), members) for number in range(rounds))]
-    return Course(me, members, rounds, extractor, plan, tuple(accumulate(steps)))
+def course(
+    epoch: int, me: int, order: tuple[int, ...], rounds: int, extractor: int, plan: Callable[[int], RoundPlan]
+) -> Course:
+    """The course of a view; `plan` is of as many members as the view has."""
+    steps = [0, *(_steps(plan(number), len(order)) for number in range(rounds))]
+    return Course(epoch, me, order, rounds, extractor, plan, tuple(accumulate(steps)))
 
 
 def piece(order: Sequence[int], me: int, step: int, extractor: int) -> tuple[int, int]:

@@ -3,126 +3,145 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from firma.mixing import beside
 from firma.peer.course import Course
-from firma.peer.hello import LEAVING, PROBING, Hello
-from firma.peer.inbox import Inbox, Payload, Verdict
+from firma.peer.hello import Hello
+from firma.peer.inbox import Inbox, Verdict
 from firma.peer.log import Log
+from firma.peer.signs import Signs
 from firma.peer.terms import Head, Tag
+from firma.protocol import Message
+
+_TICK = 0.1  # seconds between looks at what nobody announces
 
 
 class PeerLost(Exception):
-    """A neighbour is gone or refuses: the run cannot go on without it."""
+    """The others are not there or refuse: this member cannot go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds of silence that are borne, and seconds in which everybody must have appeared."""
-
-    silence: float
-    gathering: float
+class Superseded(Exception):
+    """The view is over, or is being replaced: what was under way in it is dropped."""
 
 
 @dataclass
 class Desk:
-    """Inbox, signs of life and partings; every access is under `changed`'s lock."""
+    """Inbox, signs of life and what to tell the operator; every access is under `changed`'s lock."""
 
-    names: tuple[str, ...]
-    inbox: Inbox
-    patience: Patience
+    signs: Signs
     log: Log
     changed: threading.Condition = field(default_factory=threading.Condition)
-    started: float = field(default_factory=time.monotonic)
-    seen: dict[int, float] = field(default_factory=dict)
-    processes: dict[int, bytes] = field(default_factory=dict)
-    gone: dict[int, str] = field(default_factory=dict)  # who said goodbye or came back as another process, and why
-    trouble: dict[int, str] = field(default_factory=dict)  # what last went wrong in reaching a member
+    epoch: int = 0  # of the newest view that is known, with or without this member
+    inbox: Inbox | None = None  # of the view in which this member works
+    began: float = 0.0
+    frozen: bool = False  # the next view is being agreed on
+    failure: Exception | None = None  # what the main thread is to end with
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Members' names."""
+        return self.signs.names
+
+    @property
+    def seen(self) -> dict[int, float]:
+        """When each member last showed life, by this machine's monotonic clock."""
+        return self.signs.seen
+
+    @property
+    def now(self) -> Tag:
+        """The exchange that this member is in."""
+        with self.changed:
+            return self.inbox.now if self.inbox is not None else (self.epoch, 0, 0)
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The members next to this one in the view, if it is in one."""
+        with self.changed:
+            if self.inbox is None:
+                return ()
+            course = self.inbox.course
+            return tuple(sorted(set(beside(course.order)[course.me]) - {course.me}))
+
+    def begin(self, epoch: int, course: Course | None, start: int) -> None:
+        """A view is decided: from now on its messages are taken, or none if this member has no seat in it."""
+        with self.changed:
+            self.epoch, self.began, self.frozen = epoch, time.monotonic(), False
+            self.inbox = Inbox(course, (epoch, start + 1, 0)) if course is not None else None
+            self.changed.notify_all()
 
     def heard(self, member: int) -> None:
         """A sign of life."""
         with self.changed:
-            self.seen[member] = time.monotonic()
+            self.signs.heard(member)
 
     def greet(self, member: int, hello: Hello) -> None:
-        """Note a hello; a member that says goodbye, or is another process than before, is gone."""
+        """Note a hello and wake who waits for it."""
         with self.changed:
-            self.seen[member] = time.monotonic()
-            self.trouble.pop(member, None)
-            if hello.status == PROBING:
-                return
-            if hello.status == LEAVING:
-                about = self.names[hello.about] if 0 <= hello.about < len(self.names) else ""
-                lost = f", for {about} was lost" if about and about != self.names[member] else ""
-                self._part(member, f"{self.names[member]} has stopped{lost}")
-            elif self.inbox.now[0] == 0:
-                self.gone.pop(member, None)  # a member that was stopped may come back while all gather
-                self.processes[member] = hello.process
-            elif self.processes.setdefault(member, hello.process) != hello.process:
-                self._part(member, f"{self.names[member]} was started again while the ring was at work")
+            self.signs.greet(member, hello)
+            self.changed.notify_all()
 
-    def _part(self, member: int, why: str) -> None:
-        if member not in self.gone:
-            self.log.event("gone", {"member": self.names[member], "why": why})
-        self.gone[member] = why
-        self.changed.notify_all()
+    def blame(self, member: int, trouble: str) -> None:
+        """Note what went wrong in reaching a member."""
+        with self.changed:
+            self.signs.trouble[member] = trouble
+
+    def notice(self, text: str) -> None:
+        """Something that the operator should see; the main thread shows it."""
+        with self.changed:
+            self.notices.append(text)
+            self.log.event("notice", {"says": text})
 
     def admit(self, sender: int, head: Head) -> Verdict:
         """Whether a message may be taken now."""
         with self.changed:
-            self.seen[sender] = time.monotonic()
-            verdict = self.inbox.admit(sender, head)
+            self.signs.heard(sender)
+            if self.inbox is not None:
+                verdict = self.inbox.admit(sender, head)
+            else:
+                verdict = "stale" if head.tag[0] <= self.epoch else "early"
         if verdict not in ("take", "early"):
-            turn, step = head.tag
-            self.log.refused("repeated" if verdict == "have" else verdict, self.names[sender], f"turn {turn}.{step}")
+            view, turn, step = head.tag
+            kind = "repeated" if verdict == "have" else verdict
+            self.log.refused(kind, self.names[sender], f"view {view}, turn {turn}.{step}")
         return verdict
 
-    def store(self, sender: int, head: Head, payload: Payload) -> None:
+    def store(self, sender: int, head: Head, message: Message) -> None:
         """Keep what was admitted and wake who waits for it."""
         with self.changed:
-            self.inbox.store(sender, head, payload)
-            self.changed.notify_all()
+            if self.inbox is not None:
+                self.inbox.store(sender, head, message)
+                self.changed.notify_all()
+
+    def current(self, epoch: int) -> bool:
+        """Whether work in a view may go on."""
+        with self.changed:
+            return self.inbox is not None and self.epoch == epoch and not self.frozen
+
+    def check(self, epoch: int) -> None:
+        """Raise what ends the work in a view: its end, or this member's own."""
+        with self.changed:
+            if self.failure is not None:
+                raise self.failure
+            if not self.current(epoch):
+                raise Superseded
 
     def enter(self, tag: Tag) -> None:
         """This member begins an exchange."""
         with self.changed:
+            self.check(tag[0])
+            assert self.inbox is not None  # as checked
             self.inbox.now = tag
 
-    def agreed(self, order: tuple[int, ...], turn: int) -> None:
-        """The order and the first turn are known: from now on messages of the rounds are taken."""
-        with self.changed:
-            self.inbox.course = replace(self.inbox.course, order=order)
-            self.inbox.now = (turn, 0)
-
-    @property
-    def course(self) -> Course:
-        """The course as agreed so far."""
-        return self.inbox.course
-
-    def wait(self, senders: tuple[int, ...], tag: Tag, check: Callable[[], None]) -> dict[int, Payload]:
-        """One message from each sender; `PeerLost` if one of them is gone. `check` may raise on its own account."""
-        began = time.monotonic()
+    def wait(self, senders: tuple[int, ...], tag: Tag, check: Callable[[], None]) -> dict[int, Message]:
+        """One message from each sender; `check` is called all the while and may raise."""
         while True:
             with self.changed:
+                self.check(tag[0])
+                assert self.inbox is not None  # as checked
                 arrived = self.inbox.take(senders, tag)
                 if arrived is not None:
                     return arrived
-                self.changed.wait(min(0.25, self.patience.silence / 8))
-                missing = self.inbox.missing(senders, tag)
+                self.changed.wait(_TICK)
             check()
-            for member in missing:
-                self.lost(member, tag, began)
-
-    def lost(self, member: int, tag: Tag, progress: float) -> None:
-        """Raise `PeerLost` if a member that is needed now has gone or been silent for too long."""
-        with self.changed:
-            why, trouble = self.gone.get(member), self.trouble.get(member, "no answer")
-            seen = max(self.seen.get(member, self.started), progress)
-        name, now = self.names[member], time.monotonic()
-        if tag[0] == 0:
-            if now - self.started > self.patience.gathering:
-                raise PeerLost(f"{name} did not appear within {self.patience.gathering:g} s ({trouble})")
-        elif why is not None:
-            raise PeerLost(why)
-        elif now - seen > self.patience.silence:
-            raise PeerLost(f"{name} has been silent for {self.patience.silence:g} s ({trouble})")

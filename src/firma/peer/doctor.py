@@ -1,7 +1,6 @@
 """Probes before a run: each says that all is well, or what to do."""
 
 import datetime
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from firma.peer.hello import PROBING, Hello, decode_hello
 from firma.peer.identity import Identity, load_identity, read_certificate
 from firma.peer.links import open_line, reason
 from firma.peer.log import Log
-from firma.peer.node import terms_of
+from firma.peer.pulse import random_process, terms_of
 from firma.peer.reception import Reception, serve
 from firma.peer.ringfile import Ring
 from firma.peer.site import LocalSite
@@ -48,11 +47,11 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator
     yield Finding(True, "identity", f"this site is {ring.names[me]}, and its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     terms = terms_of(ring, _blank(ring, me))
-    process = os.urandom(8)
+    process = random_process()
 
     def hello() -> Hello:
         return Hello(
-            terms.federation, terms.ring, terms.signature.digest, process, (0, 0), time.time(), PROBING
+            terms.federation, terms.ring, terms.signature.digest, process, (0, 0, 0), time.time(), PROBING
         )  # fmt: skip
 
     address = listen or ring.members[me].address

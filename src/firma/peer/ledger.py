@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,11 @@ class Ledger:
         self._file = path.open("a", encoding="utf-8")
         tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
         self._line(
-            {"site": ring.names[me], "federation": ring.federation, "classes": terms.classes, "extractor": tensors}
-        )
+            {
+                "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
+                "members": len(ring.members), "extractor": tensors,
+            }
+        )  # fmt: skip
         self.sent = 0
         self._sent_to: Counter[str] = Counter()
 
@@ -35,12 +39,10 @@ class Ledger:
         """Note one message to a member: its head is decoded again, so that the line says what the bytes say."""
         said = decode_head(self._terms, head)
         numbers = [name for name, value in (("accuracy", said.accuracy), ("weight", said.weight)) if value is not None]
-        if said.agreement is not None:
-            numbers = ["rounds", *(["proportions"] if said.agreement.proportions else [])]
         tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in said.cuts]
         self._line(
             {
-                "time": round(time.time(), 3), "turn": tag[0], "step": tag[1], "to": self._ring.names[member],
+                "time": round(time.time(), 3), "turn": tag[1], "step": tag[2], "to": self._ring.names[member],
                 "tensors": tensors, "numbers": numbers, "wire": said.wire, "bytes": len(head) + size,
             }
         )  # fmt: skip
@@ -53,14 +55,26 @@ class Ledger:
         with self._lock:
             return dict(self._sent_to)
 
+    def note(self, member: int, numbers: list[str], size: int) -> None:
+        """Note one control message to a member: who is in, from which round on, and what members say of themselves."""
+        self._line(
+            {
+                "time": round(time.time(), 3), "turn": 0, "step": 0, "to": self._ring.names[member],
+                "tensors": [], "numbers": numbers, "bytes": size,
+            }
+        )  # fmt: skip
+        with self._lock:
+            self.sent += size
+            self._sent_to[self._ring.names[member]] += size
+
     def _line(self, facts: Mapping[str, Any]) -> None:
         with self._lock:
             self._file.write(json.dumps(facts) + "\n")
             self._file.flush()
 
     def close(self) -> None:
-        """No more lines."""
-        with self._lock:
+        """No more lines. Who could not write one has said so then."""
+        with self._lock, suppress(OSError):
             self._file.close()
 
 
@@ -83,11 +97,12 @@ def judge(path: Path) -> Judgement:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         allowed: dict[str, list[int]] = lines[0]["extractor"]
         classes: int = lines[0]["classes"]
+        members: int = lines[0].get("members", 0)
         sent = [line for line in lines if "to" in line]
         receivers: dict[str, int] = {}
         for line in sent:
             receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
-        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes)]
+        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
         tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
         numbers = {number for line in sent for number in line["numbers"]}
         site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
@@ -98,7 +113,7 @@ def judge(path: Path) -> Judgement:
     )  # fmt: skip
 
 
-def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int) -> list[str]:
+def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int, members: int) -> list[str]:
     found = []
     content = 0
     for tensor in line["tensors"]:
@@ -106,7 +121,8 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
         if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
-    most = content + 512 * (1 + len(line["tensors"])) + 8 * classes * ("proportions" in line["numbers"])
+    most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
+    most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

@@ -1,9 +1,11 @@
-"""The sending side: one pinned channel a member, deliveries repeated until they are acknowledged, and beats."""
+"""The sending side: one pinned channel a member, deliveries repeated until they are acknowledged, beats and notes."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,30 +14,32 @@ import grpc
 from firma.peer.desk import Desk, PeerLost
 from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
-from firma.peer.inbox import Payload
 from firma.peer.reception import DONE, EARLY, SERVICE, STALE
 from firma.peer.ringfile import Ring
 from firma.peer.terms import Tag, Terms, WireError
 from firma.peer.tls import channel
 from firma.peer.wire import chunks, encode
+from firma.protocol import Message
 
-Record = Callable[[int, Tag, bytes, int, Payload], None]
+Record = Callable[[int, Tag, bytes, int, Message], None]
 _PAUSE = 0.1  # seconds before a delivery is tried again
 
 
 @dataclass(frozen=True)
 class Line:
-    """The two calls that a member answers."""
+    """The three calls that a member answers."""
 
     channel: Any
     hello: Any
     send: Any
+    note: Any
 
 
 def open_line(identity: Identity, ring: Ring, member: int) -> Line:
     """A line to a member; nothing is sent yet."""
     way = channel(identity, ring.members[member])
-    return Line(way, way.unary_unary(f"/{SERVICE}/Hello"), way.stream_unary(f"/{SERVICE}/Send"))
+    calls = (way.unary_unary(f"/{SERVICE}/Hello"), way.stream_unary(f"/{SERVICE}/Send"))
+    return Line(way, *calls, way.unary_unary(f"/{SERVICE}/Note"))
 
 
 class Links:
@@ -43,44 +47,45 @@ class Links:
 
     def __init__(self, identity: Identity, ring: Ring, me: int, terms: Terms, desk: Desk, record: Record) -> None:
         self._lines = {n: open_line(identity, ring, n) for n in range(len(ring.members)) if n != me}
-        self._terms, self._desk, self._record = terms, desk, record
-        self._pool = ThreadPoolExecutor(len(ring.members), thread_name_prefix="links")
+        self._terms, self._desk, self._record, self._silence = terms, desk, record, ring.patience
+        self._pool = ThreadPoolExecutor(4 * len(ring.members), thread_name_prefix="links")
         self._stop = threading.Event()
+        self.idle: Callable[[], None] = lambda: None  # called all the while by who waits
 
-    def exchange(self, to: tuple[int, ...], wait: tuple[int, ...], payload: Payload, tag: Tag) -> dict[int, Payload]:
-        """Send to everybody in `to`, wait for everybody in `wait`; `PeerLost` if that cannot be."""
-        head, values = encode(self._terms, tag, payload)
+    def exchange(self, to: tuple[int, ...], wait: tuple[int, ...], message: Message, tag: Tag) -> dict[int, Message]:
+        """Send to everybody in `to`, wait for everybody in `wait`; `Superseded` if the view ends before that."""
+        head, values = encode(self._terms, tag, message)
         self._desk.enter(tag)
 
         def deliver(member: int) -> None:
-            self._record(member, tag, head, values.nbytes, payload)
+            self._record(member, tag, head, values.nbytes, message)
             self._deliver(member, tag, lambda: iter([head, *chunks(values)]))
 
         sending = [self._pool.submit(deliver, member) for member in to]
 
         def check() -> None:
+            self.idle()
             for each in sending:
                 if each.done():
                     each.result()
 
         arrived = self._desk.wait(wait, tag, check)
-        for each in sending:
-            each.result()
+        while wait_for(sending, timeout=0.1).not_done:
+            self._desk.check(tag[0])
+            self.idle()
+        check()
         return arrived
 
     def _deliver(self, member: int, tag: Tag, parts: Callable[[], Iterator[bytes]]) -> None:
-        """Until the member has it. Repeating does no harm: what it has, it does not take twice."""
-        began = time.monotonic()
-        while not self._stop.is_set():
+        """Until the member has it or the view is over. Repeating does no harm: what it has, it does not take twice."""
+        while self._desk.current(tag[0]) and not self._stop.is_set():
             answer = self._attempt(member, tag, parts())
-            if answer is not None and answer[0] == DONE:
+            if answer is not None and answer[0] in (DONE, STALE):  # stale: it is past this exchange, or in a later view
                 return
-            if answer is not None and not (answer[0] == EARLY or (answer[0] == STALE and tag[0] == 0)):
+            if answer is not None and answer[0] != EARLY:
                 why = answer[1:].decode(errors="replace")[:300]
                 raise PeerLost(f"{self._desk.names[member]} refuses a message ({why})")
-            self._desk.lost(member, tag, began)
             self._stop.wait(_PAUSE)
-        raise PeerLost("this site is stopping")
 
     def _attempt(self, member: int, tag: Tag, parts: Iterator[bytes]) -> bytes | None:
         """One try; None if the line failed. A try may last as long as it moves or the member shows life."""
@@ -98,16 +103,12 @@ class Links:
                 self._desk.heard(member)
                 return bytes(answer) or None
             except grpc.FutureTimeoutError:
-                try:
-                    self._desk.lost(member, tag, moved[0])
-                except PeerLost:
-                    call.cancel()
-                    raise
-                if self._stop.is_set():
+                stuck = self._desk.signs.silent(member, time.monotonic(), moved[0]) > 0
+                if stuck or self._stop.is_set() or not self._desk.current(tag[0]):
                     call.cancel()
                     return None
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
-                self._desk.trouble[member] = reason(error)
+                self._desk.blame(member, reason(error))
                 return None
 
     def beat(self, members: tuple[int, ...], hello: Hello, timeout: float) -> None:
@@ -119,9 +120,23 @@ class Links:
                 if answer.ring == self._terms.ring:
                     self._desk.greet(member, answer)
                 else:
-                    self._desk.trouble[member] = "its ring file differs from this site's"
+                    self._desk.blame(member, "its ring file differs from this site's")
             except (grpc.RpcError, WireError) as error:
-                self._desk.trouble[member] = reason(error)
+                self._desk.blame(member, reason(error))
+
+    def note(self, member: int, raw: bytes, on_answer: Callable[[int, bytes], None]) -> None:
+        """Send a control message once; its answer, if there is one, is handed on. Who sent it repeats it if need be."""
+
+        def answered(call: Any) -> None:
+            try:
+                on_answer(member, bytes(call.result()))
+            except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
+                self._desk.blame(member, reason(error))
+
+        if not self._stop.is_set():
+            with suppress(ValueError):  # hung up at this very moment
+                call = self._lines[member].note.future(raw, timeout=max(self._silence / 2, 0.5))
+                call.add_done_callback(answered)
 
     def close(self) -> None:
         """Stop sending and hang up."""

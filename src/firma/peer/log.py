@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ class Log:
         with self._lock:
             if self._file is not None and not self._file.closed:
                 line = json.dumps({"time": round(time.time(), 3), "event": name} | dict(facts), allow_nan=False)
-                self._file.write(line + "\n")
-                self._file.flush()
+                with suppress(OSError):  # a full disk is reported by who saves a round, not by the log
+                    self._file.write(line + "\n")
+                    self._file.flush()
 
     def refused(self, kind: str, sender: str, why: str) -> None:
         """Count a refusal and write down the first ones."""
@@ -45,4 +47,5 @@ class Log:
         """No more lines."""
         with self._lock:
             if self._file is not None:
-                self._file.close()
+                with suppress(OSError):
+                    self._file.close()

@@ -1,4 +1,4 @@
-"""The head of a message in bytes: a fixed header, then a manifest of tensors or an agreement, then a seal. No sockets.
+"""The head of a message in bytes: a fixed header, then a manifest of tensors, then a seal. No sockets.
 
 Everything in it is compared with the terms before anything is allocated. The manifest names the encoding of the numbers
 that follow, one for the whole message.
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from firma.encoding import WIRES, Wire
 from firma.peer.signature import Cut
-from firma.peer.terms import MAGIC, VERSION, Agreement, Head, Tag, Terms, WireError, version
+from firma.peer.terms import MAGIC, VERSION, Head, Tag, Terms, WireError, version
 from firma.protocol import Message
 
-_HEADER = struct.Struct("<4sHBB16s32sIIQQddH")
+_HEADER = struct.Struct("<4sHBB16s32sIIIQQddH")
 _ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
-_STATE, _AGREEMENT = 1, 2  # kinds
+_STATE = 1  # the only kind
 _ACCURACY, _WEIGHT = 1, 2  # flags
 _DIGEST = 32
 
@@ -32,32 +32,21 @@ def state_head(terms: Terms, tag: Tag, said: Message, cuts: Iterable[tuple[Cut, 
     return _sealed(header + b"".join(entries))
 
 
-def agreement_head(terms: Terms, tag: Tag, said: Agreement) -> bytes:
-    """An agreement, which is all head."""
-    size = len(said.proportions)
-    header = _HEADER.pack(
-        MAGIC, VERSION, _AGREEMENT, 0, terms.federation, terms.ring, *tag, 0, size, 0.0, 0.0, 0
-    )  # fmt: skip
-    return _sealed(header + struct.pack(f"<I{size}d", said.rounds, *said.proportions))
-
-
 def decode_head(terms: Terms, raw: bytes) -> Head:
     """A head that agrees with the terms, or `WireError`; reads at most what is there and allocates no tensor."""
     version(raw)
     body = _unsealed(raw)
-    _, _, kind, flags, federation, ring, turn, step, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
+    _, _, kind, flags, federation, ring, *tag, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
     if federation != terms.federation:
         raise WireError("the message is of another federation")
     if ring != terms.ring:
         raise WireError("the sender's ring file differs from this site's; compare firma ring-file RING.toml")
     rest = memoryview(body)[_HEADER.size :]
     digest = raw[-_DIGEST:]
-    if kind == _AGREEMENT:
-        found = _read_agreement(terms, rest, (flags, start, entries), count, turn)
-        return Head((turn, step), 0, 0, None, None, (), found, digest)
     if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT):
         raise WireError("a message of no known kind")
-    if turn == 0 or count == 0 or start + count > terms.signature.size:
+    epoch, turn, step = tag
+    if epoch == 0 or turn == 0 or count == 0 or start + count > terms.signature.size:
         raise WireError("the message reaches beyond the extractor")
     told = accuracy if flags & _ACCURACY else None
     if (told is None and accuracy != 0) or not 0 <= accuracy <= 1:
@@ -67,16 +56,7 @@ def decode_head(terms: Terms, raw: bytes) -> Head:
         raise WireError("a weight is a positive number")
     wire = _read_wire(rest)
     cuts = _read_manifest(rest, terms.signature.cuts(start, count), entries, wire)
-    return Head((turn, step), start, count, told, heavy, cuts, None, digest, wire)
-
-
-def _read_agreement(terms: Terms, rest: memoryview, zeros: tuple[int, int, int], count: int, turn: int) -> Agreement:
-    if any(zeros) or turn != 0 or count not in (0, terms.classes) or len(rest) != 4 + 8 * count:
-        raise WireError("an agreement of the wrong form")
-    rounds, *shares = struct.unpack(f"<I{count}d", rest)
-    if shares and not (all(0 <= share <= 1 for share in shares) and abs(sum(shares) - 1) < 1e-6):
-        raise WireError("class proportions are numbers from 0 to 1 that sum to 1")
-    return Agreement(rounds, tuple(shares))
+    return Head((epoch, turn, step), start, count, told, heavy, cuts, digest, wire)
 
 
 def _read_wire(rest: memoryview) -> Wire:

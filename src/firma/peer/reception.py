@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from firma.peer.council import Council
 from firma.peer.desk import Desk
 from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
@@ -34,6 +35,7 @@ class Reception:
     log: Log
     hello: Callable[[], Hello]
     desk: Desk | None = None
+    council: Council | None = None
     connections: int = 0
     known: set[str] = field(default_factory=set)  # connections that passed the handshake
     _busy: Counter[int] = field(default_factory=Counter)
@@ -76,8 +78,9 @@ class Reception:
             crowded = self._busy[sender] > _AT_ONCE
             self._calls[id(context)] = [context, time.monotonic()]
         try:
-            if crowded:
-                raise WireError(f"more than {_AT_ONCE} messages at a time")
+            if crowded:  # an earlier try may still be closing: it may ask again
+                self.log.refused("message", self.ring.names[sender], f"more than {_AT_ONCE} at a time")
+                return bytes([EARLY]) + f"more than {_AT_ONCE} messages at a time".encode()
             return self._receive(self.desk, sender, parts, context)
         except WireError as error:
             self.log.refused("message", self.ring.names[sender], str(error))
@@ -94,12 +97,8 @@ class Reception:
         head = decode_head(self.terms, raw)
         verdict = desk.admit(sender, head)
         if verdict != "take":
-            return bytes([_ANSWERS[verdict]]) + f"{verdict}: turn {head.tag[0]}.{head.tag[1]}".encode()
-        if head.agreement is not None:
-            if next(parts, None) is not None:
-                raise WireError("bytes behind an agreement")
-            desk.store(sender, head, head.agreement)
-            return bytes([DONE])
+            view, turn, step = head.tag
+            return bytes([_ANSWERS[verdict]]) + f"{verdict}: view {view}, turn {turn}.{step}".encode()
         assembly = Assembly(head)
         for part in parts:
             assembly.feed(part)
@@ -107,6 +106,15 @@ class Reception:
             self._calls[id(context)][1] = time.monotonic()
         desk.store(sender, head, assembly.finish())
         return bytes([DONE])
+
+    def answer_note(self, raw: bytes, context: Any) -> bytes:
+        """Take a control message and answer it, or say nothing."""
+        sender = self._sender(context)
+        try:
+            return self.council.received(sender, raw) if self.council is not None else b""
+        except WireError as error:
+            self.log.refused("note", self.ring.names[sender], str(error))
+            return b""
 
     def sweep(self, silence: float) -> None:
         """End messages that have stopped moving."""
@@ -134,9 +142,10 @@ def serve(reception: Reception, identity: Identity, address: str) -> Any:
         {
             "Hello": grpc.unary_unary_rpc_method_handler(reception.answer_hello),
             "Send": grpc.stream_unary_rpc_method_handler(reception.answer_send),
+            "Note": grpc.unary_unary_rpc_method_handler(reception.answer_note),
         },
     )
     members = len(reception.ring.members)
-    pool = ThreadPoolExecutor(_AT_ONCE * members + 4, thread_name_prefix="reception")
+    pool = ThreadPoolExecutor((_AT_ONCE + 2) * members + 4, thread_name_prefix="reception")
     credentials = server_credentials(identity, reception.ring, reception.knocked)
-    return open_server(pool, handler, credentials, address, most=4 * members + 8)
+    return open_server(pool, handler, credentials, address, most=6 * members + 8)

@@ -30,7 +30,7 @@ class RoundReport:
 class Outcome:
     """A run's end."""
 
-    history: tuple[float, ...]
+    history: tuple[float | None, ...]  # test accuracy by round; None where this site took no part
     order: tuple[str, ...]
     parameters: Tensor
     sent: int
@@ -57,3 +57,4 @@ class Setup:
 
 
 OnRound = Callable[[RoundReport], None]
+OnNotice = Callable[[str], None]

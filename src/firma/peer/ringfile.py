@@ -55,6 +55,8 @@ class Ring(BaseModel):
     wire: Wire = "float32"  # how extractors are written in messages, unless a site chooses otherwise for its own
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
     gathering: float = Field(600.0, gt=0)  # seconds in which everybody must have appeared
+    stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
+    quorum: int = Field(0, ge=0)  # members without whom nothing goes on; 0: a majority, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task
     members: tuple[Site, ...] = Field(min_length=2)
@@ -78,6 +80,11 @@ class Ring(BaseModel):
     def names(self) -> tuple[str, ...]:
         """Members' names; a member's place here is its number."""
         return tuple(member.name for member in self.members)
+
+    @property
+    def needed(self) -> int:
+        """Members that must be there: a majority, or the quorum if it is larger."""
+        return max(self.quorum, len(self.members) // 2 + 1)
 
     def place(self, identity: Identity) -> int:
         """The number of the member whose certificate this is."""
@@ -137,6 +144,8 @@ def _check_members(ring: Ring) -> None:
     for member in ring.members:
         if certified_name(read_certificate(member.certificate.encode())) != member.name:
             raise BadInput(f"ring file: the certificate of {member.name} is for another name; ask for the right one")
+    if ring.quorum and not len(ring.members) // 2 < ring.quorum <= len(ring.members):
+        raise BadInput(f"ring file: quorum = {ring.quorum}: more than half of the {len(ring.members)} members, or 0")
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels: one is there twice")
 

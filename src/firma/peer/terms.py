@@ -7,22 +7,14 @@ from dataclasses import dataclass
 from firma.encoding import Wire
 from firma.peer.signature import Cut, Signature
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"FIRM"
 _OUTLINE = struct.Struct("<4sH")  # what every version starts with
-Tag = tuple[int, int]  # turn and step: turn 0 is the agreement on the start, turn r+1 is round r
+Tag = tuple[int, int, int]  # epoch of the view, turn (round r is turn r+1), step
 
 
 class WireError(ValueError):
     """What arrived is not what was agreed on; nothing of it is used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What members tell each other before the first round: the last round they hold, and their class proportions."""
-
-    rounds: int
-    proportions: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +29,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A checked head: which elements follow, in which cuts with which hashes, or an agreement and nothing to follow."""
+    """A checked head: which elements follow, in which cuts with which hashes."""
 
     tag: Tag
     start: int
@@ -45,7 +37,6 @@ class Head:
     accuracy: float | None
     weight: float | None
     cuts: tuple[tuple[Cut, bytes], ...]
-    agreement: Agreement | None
     digest: bytes  # of the head itself: equal digests, equal messages
     wire: Wire = "float32"  # how the elements are encoded
 

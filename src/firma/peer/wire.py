@@ -12,17 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from firma.encoding import Bytes, pack, size, unpack
-from firma.peer.manifest import agreement_head, decode_head, state_head
-from firma.peer.terms import Agreement, Head, Tag, Terms, WireError
+from firma.peer.manifest import decode_head, state_head
+from firma.peer.terms import Head, Tag, Terms, WireError
 from firma.protocol import ExtractorState, Message
 
 CHUNK = 1 << 20
 
 
-def encode(terms: Terms, tag: Tag, payload: Message | Agreement) -> tuple[bytes, Bytes]:
+def encode(terms: Terms, tag: Tag, payload: Message) -> tuple[bytes, Bytes]:
     """Head and body of a message; anything but an extractor within the signature is refused."""
-    if isinstance(payload, Agreement):
-        return agreement_head(terms, tag, payload), np.empty(0, np.uint8)
     state = payload.state
     if type(state) is not ExtractorState:
         raise WireError(f"a {type(state).__name__} cannot be sent: only extractors travel")

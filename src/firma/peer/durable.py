@@ -1,0 +1,78 @@
+"""Small files that survive a crash, and what a member must never forget: its promises in the agreement on views."""
+
+import json
+import os
+from pathlib import Path
+
+from firma.errors import BadInput
+from firma.peer.notes import memory_json, read_memory
+from firma.peer.ringfile import Ring
+from firma.peer.views import Memory
+
+_PROMISES, _SHARES = "promises.json", "proportions.json"
+
+
+def write_synced(path: Path, raw: bytes) -> None:
+    """Write a file and wait until it is on the disk."""
+    with path.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_synced(path: Path, raw: bytes) -> None:
+    """Replace a file: after a crash it is the old one or the new one, whole."""
+    draft = path.with_name(f".{path.name}.draft")
+    write_synced(draft, raw)
+    draft.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until renames in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Promises:
+    """A member's memory on disk, bound to one ring file."""
+
+    def __init__(self, folder: Path, ring: Ring) -> None:
+        self._path, self._ring = folder / _PROMISES, ring
+
+    def read(self) -> Memory | None:
+        """What was promised and decided before; None if there is nothing yet."""
+        try:
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+            same = said["ring"] == self._ring.digest.hex()
+            memory = read_memory(said["memory"], len(self._ring.members), self._ring.rounds)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise BadInput(
+                f"{str(self._path)!r}: cannot be read ({error}); without its promises this site must not come back: "
+                "restore the file from a backup made after its last run, or begin anew with a new ring file"
+            ) from None
+        if not same:
+            raise BadInput(f"{str(self._path)!r}: it is of another ring file; name another --state or start anew")
+        return memory
+
+    def write(self, memory: Memory) -> None:
+        """Make a memory durable; `OSError` if that cannot be, and then nothing may be said."""
+        said = {"ring": self._ring.digest.hex(), "memory": memory_json(memory)}
+        replace_synced(self._path, json.dumps(said).encode())
+
+
+def told_once(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
+    """The class proportions as they were first told: noise that is drawn anew at every start would average out."""
+    path = folder / _SHARES
+    try:
+        return tuple(float(share) for share in json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        replace_synced(path, json.dumps(draw).encode())
+        return draw
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it or begin with an empty --state") from None

@@ -1,0 +1,294 @@
+"""Members as real processes that can be killed, stopped or cut off, and what their ring must have computed.
+
+Processes are forked from a server that has imported torch already, so that a ring of them starts in a second or two.
+A fault is installed in the child by wrapping the function at which it strikes: nothing in the package knows of it.
+"""
+
+import ctypes
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from firma.peer import checkpoint, durable, links, work
+from firma.peer.identity import load_identity
+from firma.peer.node import Node
+from firma.peer.report import Setup
+from firma.peer.ringfile import read_ring
+from firma.peer.site import LocalSite, load_own
+from firma.protocol import peer_round
+from firma.schedule import plan
+
+from .conftest import NAMES
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["firma.peer.node", "firma.peer.doctor"])
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wrap(holder, name, before=None, after=None):
+    inner = getattr(holder, name)
+
+    def wrapped(*args, **kwargs):
+        if before is not None:
+            before(*args, **kwargs)
+        result = inner(*args, **kwargs)
+        if after is not None:
+            after(*args, **kwargs)
+        return result
+
+    setattr(holder, name, wrapped)
+
+
+def _at(condition, act=die):
+    return lambda *args, **kwargs: act() if condition(*args, **kwargs) else None
+
+
+def _mid_transfer(turn, step):
+    """Half of the numbers leave, then the process is gone."""
+    whole, now = links.chunks, [None]
+    _wrap(links.Links, "exchange", before=lambda self, to, wait, message, tag: now.__setitem__(0, tag[1:]))
+
+    def halved(values):
+        if now[0] != (turn, step):
+            yield from whole(values)
+            return
+        yield bytes(values.tobytes()[: values.nbytes // 2])
+        time.sleep(0.2)  # let it get on the line
+        die()
+
+    links.chunks = halved
+
+
+def _full_disk(number):
+    """From this round's training on every write fails after 2000 bytes, as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = (2000, resource.RLIM_INFINITY)
+    fill = _at(lambda self, today: today.number == number, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    _wrap(LocalSite, "train", before=fill)
+
+
+class SkewedTime:
+    """The time module with another wall clock. gRPC keeps the machine's, by which it reckons its deadlines."""
+
+    def __init__(self, seconds):
+        self._seconds = seconds
+
+    def time(self):
+        return time.time() + self._seconds
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+
+def _skew(seconds):
+    for name, module in sys.modules.items():
+        if name.startswith("firma.") and getattr(module, "time", None) is time:
+            module.time = SkewedTime(seconds)
+
+
+def _in_round(number):
+    return _at(lambda self, today: today.number == number)
+
+
+def _in_exchange(number, step):
+    return _at(lambda self, to, wait, message, tag: tag[1:] == (number + 1, step))
+
+
+def _in_save(number):
+    return _at(lambda folder, site, ring, epoch, order, history, keep: len(history) == number + 1)
+
+
+def _in_draft(number):
+    return _at(lambda path, raw: path.parent.name == f".round-{number + 1:06d}.draft")
+
+
+_PROMISING = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)  # after the first view
+FAULTS = {
+    "training": lambda number: _wrap(LocalSite, "train", after=_in_round(number)),
+    "before exchange": lambda number, step=0: _wrap(links.Links, "exchange", before=_in_exchange(number, step)),
+    "mid transfer": lambda number, step=0: _mid_transfer(number + 1, step),
+    "after exchange": lambda number, step=0: _wrap(links.Links, "exchange", after=_in_exchange(number, step)),
+    "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
+    "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
+    "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
+    "before promise": lambda _: _wrap(durable.Promises, "write", before=_PROMISING),
+    "after promise": lambda _: _wrap(durable.Promises, "write", after=_PROMISING),
+    "entering": lambda epoch: _wrap(work.Work, "_enter", after=_at(lambda self, view: view.epoch == epoch)),
+    "hang": lambda number: _wrap(
+        LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
+    ),
+    "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
+    "clock": _skew,
+    "disk": _full_disk,
+}
+
+
+def enter_namespace(name):
+    with Path(f"/var/run/netns/{name}").open() as handle:
+        if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+def member_main(folder, number, resume, faults, namespace, pace):
+    folder = Path(folder)
+    home = folder / NAMES[number]
+    out = (home / "out.txt").open("a", buffering=1)
+    os.dup2(out.fileno(), 1)
+    os.dup2(out.fileno(), 2)
+    torch.set_num_threads(1)
+    code, said = 0, ""
+    try:
+        if namespace:
+            enter_namespace(namespace)
+        for fault, *where in (*faults, *([("slow", pace)] if pace else [])):
+            FAULTS[fault](*where)
+        ring = read_ring(folder / "ring.toml")
+        setup = Setup(ring, load_identity(home / "identity"), str(home / "data.npz"), home / "state", resume=resume)
+        node = Node(
+            setup, lambda report: print("round", report.number, report.ring), lambda text: print("notice", text)
+        )
+        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        outcome = node.run()
+        (home / "outcome.json").write_text(json.dumps({"history": outcome.history, "order": outcome.order}))
+    except BaseException as error:
+        code, said = (130 if isinstance(error, KeyboardInterrupt) else 3), f"{type(error).__name__}: {error}"
+        print(said)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+class Crew:
+    """The members of one ring."""
+
+    def __init__(self, made, namespaces=None, pace=0.0):
+        self.made, self.namespaces, self.pace, self.processes = made, namespaces or {}, pace, {}
+
+    def start(self, number, *faults, resume=False):
+        arguments = (str(self.made.folder), number, resume, faults, self.namespaces.get(number), self.pace)
+        process = CONTEXT.Process(target=member_main, args=arguments, daemon=True)
+        process.start()
+        self.processes[number] = process
+        return process
+
+    def kill(self, number):
+        os.kill(self.processes[number].pid, signal.SIGKILL)
+        self.processes[number].join(10)
+
+    def signal(self, number, which):
+        os.kill(self.processes[number].pid, which)
+
+    def finish(self, *numbers, timeout=60):
+        """Exit codes; with `numbers` of those only."""
+        end = time.monotonic() + timeout
+        chosen = numbers or tuple(self.processes)
+        for number in chosen:
+            self.processes[number].join(max(0.1, end - time.monotonic()))
+        return [self.processes[number].exitcode for number in chosen]
+
+    def end(self):
+        for process in self.processes.values():
+            if process.is_alive():
+                os.kill(process.pid, signal.SIGKILL)
+                process.join(10)
+
+    def out(self, number):
+        path = self.made.folder / NAMES[number] / "out.txt"
+        return path.read_text() if path.exists() else ""
+
+    def events(self, number, name):
+        path = self.made.state(number) / "log.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    def rounds(self, number):
+        return [(event["view"], event["number"]) for event in self.events(number, "round")]
+
+    def wait(self, condition, timeout=40):
+        end = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < end, {NAMES[n]: self.out(n)[-800:] for n in self.processes}
+            time.sleep(0.05)
+
+    def wait_round(self, number, rounds, timeout=40):
+        self.wait(lambda: any(done >= rounds for _, done in self.rounds(number)), timeout)
+
+    def wait_notice(self, number, text, timeout=40):
+        self.wait(lambda: text in self.out(number), timeout)
+
+    def views(self):
+        """All views that anybody followed, by number; two that differ are a failed agreement."""
+        found = {}
+        for number in range(len(self.made.ring.members)):
+            for event in self.events(number, "view"):
+                view = (tuple(event["ring"]), event["from_round"] - 1)
+                assert found.setdefault(event["number"], view) == view, "two views of one number"
+        return found
+
+    def parameters(self, number, rounds):
+        return checkpoint.read(self.made.state(number), rounds, self.made.ring.digest).tensors["parameters"]
+
+
+def replayed(crew):
+    """Every member's parameters after each round that it did, computed in this process from the views alone."""
+    made, ring = crew.made, crew.made.ring
+    sites = [
+        LocalSite(ring, n, load_own(made.data(n), ring.task), torch.device("cpu")) for n in range(len(ring.members))
+    ]
+    for number, site in enumerate(sites):
+        checkpoint.write(made.folder / "replay" / str(number), site, ring.digest, 0, (), [], 10_000)
+    done = [set(crew.rounds(number)) for number in range(len(sites))]
+    final = {}
+    for epoch, (names, start) in sorted(crew.views().items()):
+        order = tuple(ring.names.index(name) for name in names)
+        last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
+        for number in order:
+            _go_to(made, sites[number], number, start)
+        for turn in range(start, last):
+            today = plan(ring.row, ring.hyper, len(order), ring.rounds, turn)
+            _lockstep(sites, order, today)
+            for number in order:
+                if (epoch, turn + 1) in done[number]:
+                    folder = made.folder / "replay" / str(number)
+                    checkpoint.write(folder, sites[number], ring.digest, epoch, order, [None] * (turn + 1), 10_000)
+                    final[number] = (turn + 1, sites[number].parameters.clone())
+    for site in sites:
+        site.close()
+    return final
+
+
+def _go_to(made, site, number, start):
+    folder = made.folder / "replay" / str(number)
+    held = checkpoint.nearest(folder, start)
+    checkpoint.restore(site, checkpoint.read(folder, held, made.ring.digest))
+    if held != start:
+        checkpoint.write(folder, site, made.ring.digest, 0, (), [None] * start, 10_000)
+    checkpoint.mark(folder, start, 0)
+
+
+def _lockstep(sites, order, today):
+    accuracies = {n: sites[n].train(today) for n in order}
+    peers = {n: peer_round(n, order, today, sites[n].shared, accuracies[n], len(sites[n].client.labels)) for n in order}
+    results, waiting = {}, {}
+    for number, peer in peers.items():
+        waiting[number] = next(peer)
+    while waiting:
+        posts = dict(waiting)
+        for number, exchange in posts.items():
+            arrived = {sender: posts[sender].message for sender in exchange.wait}
+            try:
+                waiting[number] = peers[number].send(arrived)
+            except StopIteration as stop:
+                results[number] = stop.value
+                del waiting[number]
+    for number, values in results.items():
+        sites[number].blend(values)

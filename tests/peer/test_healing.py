@@ -1,0 +1,320 @@
+"""Members that die, hang, return or are many at once: real processes, and parameters checked against a replay."""
+
+import json
+import random
+import signal
+import socket
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from firma.peer.checkpoint import latest
+from firma.peer.ledger import judge
+
+from .conftest import NAMES
+from .crew import Crew, replayed
+from .test_node import simulated
+
+PHASES = [
+    ("training",), ("before exchange",), ("mid transfer",), ("after exchange",), ("before exchange", 1),
+    ("after exchange", 1), ("before save",), ("mid save",), ("after save",),
+]  # fmt: skip
+
+
+@pytest.fixture
+def crew(make_ring):
+    """`crew(members, rounds, ...)`: a ring that is ended with the test."""
+    crews = []
+
+    def make(members=3, rounds=6, method="fibfl++:warmup=no", pace=0.0, scenario="iid", **changes):
+        made = make_ring(method, members, rounds, scenario, **({"patience": 1.5, "gathering": 30.0} | changes))
+        crews.append(Crew(made, pace=pace))
+        return crews[-1]
+
+    yield make
+    for each in crews:
+        each.end()
+
+
+def assert_replayed(crew, *finished):
+    """Those who finished hold what their views give, bit for bit; nobody's audit finds a breach."""
+    final, rounds = replayed(crew), crew.made.ring.rounds
+    for number in finished:
+        assert final[number][0] == rounds
+        assert torch.equal(crew.parameters(number, rounds), final[number][1]), NAMES[number]
+        assert not judge(crew.made.state(number) / "audit.jsonl").breaches
+
+
+def heal(crew, victim, phase):
+    number = 2  # the third round
+    faults = {victim: [(phase[0], number, *phase[1:])]}
+    for member in range(3):
+        crew.start(member, *faults.get(member, ()))
+    codes = crew.finish()
+    others = [n for n in range(3) if n != victim]
+    assert codes[victim] == -signal.SIGKILL, crew.out(victim)
+    assert [codes[n] for n in others] == [0, 0], [crew.out(n) for n in others]
+    views = crew.views()
+    assert views[1][0] == NAMES[:3]
+    assert views[max(views)] == (tuple(NAMES[n] for n in others), views[max(views)][1])
+    assert 1 <= views[max(views)][1] <= 3, "at most the round in hand is repeated"
+    held = latest(crew.made.state(victim))
+    assert held == 2 + (phase == ("after save",)), "whoever is killed loses the round in hand and no other"
+    assert crew.parameters(victim, held) is not None
+    assert_replayed(crew, *others)
+
+
+@pytest.mark.parametrize(("victim", "phase"), [(0, ("training",)), (1, ("mid transfer",)), (2, ("mid save",))])
+def test_the_ring_goes_on_without_a_member_that_was_killed(crew, victim, phase):
+    heal(crew(), victim, phase)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", range(3))
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: "-".join(map(str, phase)))
+def test_every_member_killed_at_every_phase(crew, victim, phase):
+    heal(crew(), victim, phase)
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(0, marks=pytest.mark.slow)])
+def test_one_of_five_killed_in_the_warm_up(crew, step):
+    """Messages go one way there, a piece at a time; afterwards there are other pieces, passes and neighbours."""
+    ring = crew(5, 12, method="fibfl++", scenario="dir-0.1")
+    for number in range(5):
+        ring.start(number, *([("after exchange", 1, step)] if number == 2 else []))
+    assert ring.finish(0, 1, 3, 4) == [0] * 4, ring.out(0)
+    names, start = ring.views()[max(ring.views())]
+    assert set(names) == {"ant", "bee", "dog", "eel"}
+    assert start <= 1
+    assert_replayed(ring, 0, 1, 3, 4)
+
+
+def test_all_killed_and_resumed_end_where_an_uninterrupted_run_ends(crew):
+    ring = crew(3, 8, pace=0.1)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(1, 3)
+    for number in range(3):
+        ring.kill(number)
+    for number in range(3):
+        ring.start(number, resume=True)
+    assert ring.finish() == [0, 0, 0], ring.out(0)
+    expected = simulated(ring.made, "iid", audit=True)
+    for number in range(3):
+        assert torch.equal(ring.parameters(number, 8), expected.parameters[number])
+        outcome = json.loads((ring.made.folder / NAMES[number] / "outcome.json").read_text())
+        np.testing.assert_allclose(outcome["history"], expected.history[:, number], atol=1e-12)
+
+
+def test_a_member_that_returns_is_let_in_at_the_next_round(crew):
+    ring = crew(3, 14, pace=0.3)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(1, 2)
+    ring.kill(1)
+    killed = time.time()
+    ring.wait_notice(0, "view 2: ant-cat")
+    assert ring.events(0, "view")[1]["time"] - killed < 10, "noticed and healed within a set time"
+    ring.start(1, resume=True)
+    ring.wait_notice(1, "view 3: ant-bee-cat")
+    entered = ring.views()[3][1]
+    before = max(done for view, done in ring.rounds(0) if view == 2)
+    assert before - 1 <= entered <= before, "it does not drag the others back"
+    assert ring.finish() == [0, 0, 0], ring.out(1)
+    assert_replayed(ring, 0, 1, 2)
+    history = json.loads((ring.made.folder / "bee" / "outcome.json").read_text())["history"]
+    assert len(history) == 14
+    assert None in history, "the rounds without it are no rounds of it"
+
+
+@pytest.mark.parametrize("victims", [(1, 2), pytest.param((1, 3), marks=pytest.mark.slow)])
+def test_two_killed_at_once_of_five(crew, victims):
+    ring = crew(5, 6)
+    for number in range(5):
+        ring.start(number, *([("after exchange", 2)] if number in victims else []))
+    codes = ring.finish()
+    others = [n for n in range(5) if n not in victims]
+    assert [codes[n] for n in others] == [0, 0, 0], [ring.out(n) for n in others]
+    assert_replayed(ring, *others)
+
+
+@pytest.mark.parametrize(
+    "fault", [("before promise", 0), pytest.param(("after promise", 0), marks=pytest.mark.slow),
+              pytest.param(("entering", 2), marks=pytest.mark.slow)],
+    ids=lambda fault: fault[0],
+)  # fmt: skip
+@pytest.mark.parametrize("second", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_one_killed_while_the_others_agree_to_go_on_without_another(crew, fault, second):
+    ring = crew(5, 6)
+    faults = {4: [("training", 2)], second: [fault]}
+    for number in range(5):
+        ring.start(number, *faults.get(number, ()))
+    codes = ring.finish()
+    others = [n for n in range(5) if n not in faults]
+    assert [codes[n] for n in faults] == [-signal.SIGKILL] * 2
+    assert [codes[n] for n in others] == [0, 0, 0], [ring.out(n) for n in others]
+    assert_replayed(ring, *others)
+
+
+def test_below_the_quorum_the_ring_pauses_and_says_so_until_somebody_is_back(crew):
+    ring = crew(3, 10, pace=0.2)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(0, 2)
+    ring.kill(1)
+    ring.kill(2)
+    ring.wait_notice(0, "2 of 3 are needed, 1 here")
+    paused = ring.rounds(0)
+    time.sleep(2.0)
+    assert ring.rounds(0) == paused, "nothing goes on"
+    ring.start(2, resume=True)
+    ring.wait_notice(0, "ant-cat")
+    ring.start(1, resume=True)
+    assert ring.finish() == [0, 0, 0], ring.out(0)
+    assert_replayed(ring, 0, 1, 2)
+
+
+@pytest.mark.slow
+def test_a_larger_quorum_is_kept_to(crew):
+    ring = crew(3, 30, pace=0.2, quorum=3)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(0, 2)
+    ring.kill(1)
+    ring.wait_notice(0, "3 of 3 are needed, 2 here")
+    ring.signal(0, signal.SIGTERM)
+    assert ring.finish(0) == [130]
+    assert "view 2" not in ring.out(2)
+
+
+def test_a_member_that_is_stopped_and_continued_comes_back_by_itself(crew):
+    ring = crew(3, 16, pace=0.3)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(1, 2)
+    ring.signal(2, signal.SIGSTOP)
+    ring.wait_notice(0, "view 2: ant-bee")
+    ring.wait_round(0, 5)
+    ring.signal(2, signal.SIGCONT)
+    ring.wait_notice(2, "without this site")
+    ring.wait_notice(0, "view 3: ant-bee-cat")
+    assert ring.finish() == [0, 0, 0], ring.out(2)
+    assert_replayed(ring, 0, 1, 2)
+
+
+@pytest.mark.slow
+def test_a_short_stop_changes_nothing(crew):
+    ring = crew(3, 6, pace=0.2, patience=4.0)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(1, 2)
+    ring.signal(2, signal.SIGSTOP)
+    time.sleep(1.5)
+    ring.signal(2, signal.SIGCONT)
+    assert ring.finish() == [0, 0, 0]
+    assert set(ring.views()) == {1}
+    assert_replayed(ring, 0, 1, 2)
+
+
+def test_a_member_that_hangs_in_its_training_is_left_out(crew):
+    ring = crew(3, 6, stalled=2.0)
+    for number in range(3):
+        ring.start(number, *([("hang", 2)] if number == 1 else []))
+    assert ring.finish(0, 2) == [0, 0], ring.out(0)
+    assert "bee hangs in its training" in ring.out(0) + ring.out(2)
+    assert_replayed(ring, 0, 2)
+
+
+def test_a_clock_that_is_an_hour_off_changes_nothing(crew):
+    ring = crew(3, 4, patience=10.0)
+    for number, skew in enumerate((0, 3600, -3600)):
+        ring.start(number, ("clock", skew))
+    assert ring.finish() == [0, 0, 0], ring.out(1)
+    assert set(ring.views()) == {1}
+    assert_replayed(ring, 0, 1, 2)
+
+
+def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
+    ring = crew(3, 12, pace=0.3)
+    for number in range(3):
+        ring.start(number, *([("disk", 2)] if number == 1 else []))
+    assert ring.finish(1) == [3]
+    assert "BadInput" in ring.out(1)
+    assert "cannot" in ring.out(1)
+    assert latest(ring.made.state(1)) == 2
+    ring.start(1, resume=True)
+    assert ring.finish() == [0, 0, 0], ring.out(1)
+    assert_replayed(ring, 0, 1, 2)
+
+
+def test_a_member_without_its_promises_is_not_let_in(crew):
+    ring = crew(3, 10, pace=0.3)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(1, 2)
+    ring.kill(1)
+    ring.wait_notice(0, "view 2: ant-cat")
+    ring.made.state(1).rename(ring.made.folder / "lost")
+    ring.start(1)
+    assert ring.finish(1) == [3]
+    assert "must not come back" in ring.out(1)
+    assert ring.finish(0, 2) == [0, 0]
+
+
+def test_a_member_killed_in_the_last_round_does_not_keep_the_others(crew):
+    ring = crew(3, 3)
+    for number in range(3):
+        ring.start(number, *([("before save", 2)] if number == 0 else []))
+    codes = ring.finish()
+    assert codes[1:] == [0, 0], ring.out(1)
+    assert_replayed(ring, 1, 2)
+
+
+def test_a_port_that_is_taken_is_a_clear_error(crew):
+    ring = crew(3, 2)
+    host, port = ring.made.ring.members[1].address.split(":")
+    with socket.create_server((host, int(port))):
+        ring.start(1)
+        assert ring.finish(1) == [3]
+    assert "the port is taken" in ring.out(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_there_is_one_line_of_views_and_everybody_ends(crew, seed):
+    """Five members, and every second or two one is killed, stopped, continued or started again, by the dice."""
+    ring, dice = crew(5, 60, pace=0.15), random.Random(seed)
+    for number in range(5):
+        ring.start(number)
+    ring.wait_round(0, 2)
+    stopped, dead = set(), set()
+    end = time.monotonic() + 45
+    while time.monotonic() < end and max(done for _, done in ring.rounds(0)) < 50:
+        time.sleep(dice.uniform(0.2, 2.5))
+        number = dice.randrange(5)
+        if number in dead:
+            dead.remove(number)
+            ring.start(number, resume=True)
+        elif number in stopped:
+            stopped.remove(number)
+            ring.signal(number, signal.SIGCONT)
+        elif dice.random() < 0.5:
+            dead.add(number)
+            ring.kill(number)
+        else:
+            stopped.add(number)
+            ring.signal(number, signal.SIGSTOP)
+    for number in stopped:
+        ring.signal(number, signal.SIGCONT)
+    for number in dead:
+        ring.start(number, resume=True)
+    codes = ring.finish(timeout=120)
+    late = [n for n in range(5) if codes[n] == 3 and "finished without this site" in ring.out(n)]
+    assert [codes[n] for n in range(5) if n not in late] == [0] * (5 - len(late)), [
+        ring.out(n)[-600:] for n in range(5)
+    ]
+    assert len(late) < 3
+    assert len(ring.views()) > 4
+    assert_replayed(ring, *(n for n in range(5) if n not in late))

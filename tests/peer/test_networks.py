@@ -1,0 +1,162 @@
+"""Rings over bad networks: every member in a network namespace of its own; delay, loss, cut links, a partition."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from .conftest import NAMES
+from .crew import Crew
+from .slow_wire import SlowWire
+from .test_healing import assert_replayed
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Network:
+    """Namespaces on a bridge in a namespace of its own; nothing outside them is touched."""
+
+    def __init__(self, members):
+        tag = f"firma{os.getpid()}"
+        self.hub, self.spaces = f"{tag}-hub", {n: f"{tag}-{NAMES[n]}" for n in range(members)}
+        self.hosts = [f"10.77.0.{n + 1}" for n in range(members)]
+        self._made, self.wire = [], None
+
+    def build(self, delay=0.0, loss=0.0):
+        """Cables to a bridge; with delay or loss by netem, or, in a kernel without it, by a wire in user space."""
+        self._add(self.hub)
+        for space in self.spaces.values():
+            self._add(space)
+            ip("-n", space, "link", "set", "lo", "up")
+        if delay and not self._netem(delay, loss):
+            self.wire = SlowWire(self.spaces, self.hosts, delay, loss)
+            for number in self.spaces:
+                self._address(number)
+            return
+        ip("-n", self.hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.hub, "link", "set", "bridge", "up")
+        for number, space in self.spaces.items():
+            ip("-n", space, "link", "add", "line", "type", "veth", "peer", "name", f"port{number}", "netns", self.hub)
+            self._address(number)
+            ip("-n", self.hub, "link", "set", f"port{number}", "master", "bridge", "up")
+            if delay:
+                self._netem(delay, loss, space, "line")
+
+    def _netem(self, delay, loss, space=None, device="lo"):
+        how = ["delay", f"{delay * 1000:g}ms", "loss", f"{loss:.0%}"]
+        enter = ["ip", "netns", "exec", space or self.hub, "tc", "qdisc", "add", "dev", device, "root", "netem"]
+        return subprocess.run([*enter, *how], check=False, capture_output=True).returncode == 0
+
+    def _address(self, number):
+        ip("-n", self.spaces[number], "addr", "add", f"{self.hosts[number]}/24", "dev", "line")
+        ip("-n", self.spaces[number], "link", "set", "line", "up")
+
+    def _add(self, space):
+        ip("netns", "add", space)
+        self._made.append(space)
+
+    def plug(self, number, state):
+        """A member's only cable, `up` or `down`."""
+        ip("-n", self.hub, "link", "set", f"port{number}", state)
+
+    def cut(self, one, two):
+        ip("-n", self.spaces[one], "route", "add", "blackhole", f"{self.hosts[two]}/32")
+
+    def mend(self, one, two):
+        ip("-n", self.spaces[one], "route", "del", "blackhole", f"{self.hosts[two]}/32")
+
+    def remove(self):
+        if self.wire is not None:
+            self.wire.close()
+        for space in self._made:
+            subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+
+
+@pytest.fixture
+def networked(make_ring):
+    """`networked(members, rounds, pace, ...)`: a network and a crew on it."""
+    if not (shutil.which("ip") and shutil.which("tc")):
+        pytest.skip("network namespaces need ip and tc (iproute2)")
+    made = []
+
+    def make(members, rounds, pace=0.0, delay=0.0, loss=0.0, **changes):
+        network = Network(members)
+        made.append(network)
+        try:
+            network.build(delay, loss)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not allowed here: {error.stderr.strip()}")
+        ring = make_ring("fibfl++:warmup=no", members, rounds, "iid", hosts=network.hosts, **changes)
+        crew = Crew(ring, network.spaces, pace)
+        made.append(crew)
+        return network, crew
+
+    yield make
+    for each in reversed(made):
+        each.end() if isinstance(each, Crew) else each.remove()
+
+
+def test_five_percent_loss_and_100_ms_of_delay_are_borne(networked):
+    network, crew = networked(3, 3, delay=0.1, loss=0.05, patience=15.0, gathering=60.0)
+    for number in range(3):
+        crew.start(number)
+    assert crew.finish(timeout=90) == [0, 0, 0], crew.out(0)
+    assert set(crew.views()) == {1}, "a slow line is no lost member"
+    assert network.wire is None or network.wire.dropped > 10
+    assert_replayed(crew, 0, 1, 2)
+
+
+def test_a_partition_never_makes_two_rings_and_heals(networked):
+    network, crew = networked(3, 18, pace=0.4, patience=2.0)
+    for number in range(3):
+        crew.start(number)
+    crew.wait_round(2, 2)
+    network.plug(2, "down")
+    crew.wait_notice(0, "view 2: ant-bee")
+    crew.wait_notice(2, "2 of 3 are needed, 1 here")
+    alone = crew.rounds(2)
+    crew.wait_round(0, 7)
+    assert crew.rounds(2) == alone, "a minority does not go on"
+    network.plug(2, "up")
+    crew.wait_notice(2, "ant-bee-cat")
+    assert crew.finish() == [0, 0, 0], crew.out(2)
+    assert_replayed(crew, 0, 1, 2)
+
+
+@pytest.mark.slow
+def test_three_of_five_go_on_and_two_do_not(networked):
+    network, crew = networked(5, 22, pace=0.4, patience=2.0)
+    for number in range(5):
+        crew.start(number)
+    crew.wait_round(2, 2)
+    for number in (1, 3):
+        network.plug(number, "down")
+    crew.wait_round(0, 8)
+    assert "3 of 5 are needed" in crew.out(1)
+    assert "3 of 5 are needed" in crew.out(3)
+    for number in (1, 3):
+        network.plug(number, "up")
+    crew.wait_notice(0, "ant-bee-cat-dog-eel")
+    assert crew.finish(timeout=90) == [0] * 5, crew.out(1)
+    assert_replayed(crew, *range(5))
+
+
+def test_of_two_who_cannot_reach_each_other_one_is_left_out_until_they_can(networked):
+    network, crew = networked(3, 22, pace=0.4, patience=2.0)
+    for number in range(3):
+        crew.start(number)
+    crew.wait_round(0, 2)
+    network.cut(0, 1)
+    crew.wait(lambda: 2 in crew.views())
+    ring = crew.views()[2][0]
+    out = 0 if "ant" not in ring else 1
+    assert set(ring) in ({"ant", "cat"}, {"bee", "cat"})
+    crew.wait_round(2, max(done for _, done in crew.rounds(2)) + 4)
+    assert set(crew.views()) <= {1, 2, 3}, "it is not let in only to be left out again"
+    network.mend(0, 1)
+    crew.wait_notice(out, "ant-bee-cat")
+    assert crew.finish() == [0, 0, 0], crew.out(out)
+    assert_replayed(crew, 0, 1, 2)
