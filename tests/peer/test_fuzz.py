@@ -1,6 +1,7 @@
 """Two seconds of the fuzz in fuzz_wire.py, and what longer runs have found."""
 
 import base64
+import json
 import tomllib
 
 import pytest
@@ -11,7 +12,7 @@ from firma.errors import BadInput
 from firma.peer.identity import read_certificate
 from firma.peer.ringfile import read_ring, ring_toml
 
-from .fuzz_targets import RING, ring_file, saved_state, seeds
+from .fuzz_targets import RING, note, promises, ring_file, saved_state, seeds
 from .fuzz_wire import fuzz
 
 
@@ -73,3 +74,10 @@ def test_a_checkpoint_with_broken_tensors_and_a_right_hash_is_refused(tensors):
     assert saved_state(valid[: 2 + length] + tensors)
     nested = b"[" * 5000
     assert saved_state(len(nested).to_bytes(2, "little") + nested + tensors)
+
+
+def test_control_messages_and_promises_that_were_findings_are_refused():
+    word = {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [10**400, 0, 0]}
+    huge = {"view": None, "kind": "Promise", "body": {"ballot": [1, 0], "accepted": None, "word": word}}
+    assert note(json.dumps(huge).encode())
+    assert promises(b"[" * 100_000)
