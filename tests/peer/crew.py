@@ -140,6 +140,7 @@ def enter_namespace(name):
 
 
 def member_main(folder, number, resume, faults, namespace, pace):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no member outlives the tests
     folder = Path(folder)
     home = folder / NAMES[number]
     out = (home / "out.txt").open("a", buffering=1)

@@ -14,7 +14,7 @@ TWO = (0, 1)
 # every note deliverable at any time, any number of times or never, after each step.
 SMALL = [
     (3, Bounds(2, crashes=1), 96_981),
-    (3, Bounds(2, rounds=2, epochs=2), None),
+    (3, Bounds(2, rounds=2, epochs=2), 22_780),
     (4, Bounds(1, crashes=1), 9_350),
     (5, Bounds(1), 10_522),
 ]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -160,3 +161,23 @@ def test_of_two_who_cannot_reach_each_other_one_is_left_out_until_they_can(netwo
     crew.wait_notice(out, "ant-bee-cat")
     assert crew.finish() == [0, 0, 0], crew.out(out)
     assert_replayed(crew, 0, 1, 2)
+
+
+@pytest.mark.slow
+def test_of_two_halves_neither_goes_on(networked):
+    network, crew = networked(4, 16, pace=0.4, patience=2.0)
+    halves = [(one, two) for one in (0, 1) for two in (2, 3)]
+    for number in range(4):
+        crew.start(number)
+    crew.wait_round(0, 2)
+    for pair in halves:
+        network.cut(*pair)
+    for number in range(4):
+        crew.wait_notice(number, "3 of 4 are needed, 2 here")
+    done = [crew.rounds(number) for number in range(4)]
+    time.sleep(4.0)
+    assert [crew.rounds(number) for number in range(4)] == done
+    for pair in halves:
+        network.mend(*pair)
+    assert crew.finish(timeout=90) == [0] * 4, crew.out(0)
+    assert_replayed(crew, *range(4))

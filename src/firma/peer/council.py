@@ -140,6 +140,8 @@ class Council:
         except OSError as error:
             self._desk.failure = BadInput(f"audit file: cannot write ({error.strerror}); the saved rounds are whole")
             return False
+        except ValueError:  # it is closed: this member is leaving
+            return False
         return True
 
 

@@ -1,8 +1,8 @@
 """The course of a view: which exchange follows which, and what a member may say in each. Pure: no clock, no sockets."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 
@@ -36,17 +36,23 @@ class Course:
     rounds: int
     extractor: int
     plan: Callable[[int], RoundPlan]
-    ends: tuple[int, ...]  # ends[t] is the number of exchanges in turns 1 … t
+    warmup: int  # turns with an all-reduce, which come first
 
     def known(self, tag: Tag) -> bool:
         """Whether the view has such an exchange at all."""
         _, turn, step = tag
-        return 1 <= turn <= self.rounds and step < self.ends[turn] - self.ends[turn - 1]
+        return 1 <= turn <= self.rounds and step < self._steps(turn)
 
     def index(self, tag: Tag) -> int:
         """How many exchanges come before this one; after the last round, all."""
         _, turn, step = tag
-        return self.ends[turn - 1] + step
+        warm = min(turn - 1, self.warmup)
+        return warm * self._steps(1) + (turn - 1 - warm) * self._steps(self.rounds) + step
+
+    def _steps(self, turn: int) -> int:
+        """Exchanges of a turn: one for each pass, or two for each member but one in an all-reduce."""
+        plan = self.plan(turn - 1)
+        return plan.passes if plan.mixing == "ring" else 2 * (len(self.order) - 1)
 
     def lead(self, now: Tag) -> int:
         """By how many exchanges an honest neighbour can be ahead.
@@ -74,8 +80,8 @@ def course(
     epoch: int, me: int, order: tuple[int, ...], rounds: int, extractor: int, plan: Callable[[int], RoundPlan]
 ) -> Course:
     """The course of a view; `plan` is of as many members as the view has."""
-    steps = [0, *(_steps(plan(number), len(order)) for number in range(rounds))]
-    return Course(epoch, me, order, rounds, extractor, plan, tuple(accumulate(steps)))
+    warmup = bisect_left(range(rounds), True, key=lambda number: plan(number).mixing == "ring")
+    return Course(epoch, me, order, rounds, extractor, plan, warmup)
 
 
 def piece(order: Sequence[int], me: int, step: int, extractor: int) -> tuple[int, int]:
@@ -84,7 +90,3 @@ def piece(order: Sequence[int], me: int, step: int, extractor: int) -> tuple[int
     which = (list(order).index(me) - step - 1) % size
     parts = np.array_split(np.arange(extractor), size)  # as torch.tensor_split cuts
     return int(parts[which][0]) if len(parts[which]) else 0, len(parts[which])
-
-
-def _steps(plan: RoundPlan, members: int) -> int:
-    return plan.passes if plan.mixing == "ring" else 2 * (members - 1)

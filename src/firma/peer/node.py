@@ -91,7 +91,7 @@ class Node:
         order = tuple(seat.member for seat in view.ring)
 
         def today(number: int) -> RoundPlan:
-            return plan(self.ring.row, self.ring.hyper, len(order), self.ring.rounds, number)
+            return plan(self.site.row, self.site.hyper, len(order), self.ring.rounds, number)
 
         path = course(view.epoch, self.me, order, self.ring.rounds, self.terms.signature.size, today)
         self.desk.begin(view.epoch, path if seated else None, view.start)

@@ -32,7 +32,7 @@ class Pulse:
     """Hellos to all other members."""
 
     def __init__(self, ring: Ring, terms: Terms, process: int, desk: Desk, council: Council, warden: Warden) -> None:
-        self.busy: Callable[[], float | None] = lambda: None  # since when this member trains, if it does
+        self.busy: Callable[[], float | None] = lambda: None  # since when this member works and waits for nobody
         self._ring, self._terms, self._process = ring, terms, process
         self._desk, self._council, self._warden = desk, council, warden
         self._others = tuple(n for n in range(len(ring.members)) if n != desk.signs.me)
@@ -40,7 +40,7 @@ class Pulse:
 
     @property
     def stalled(self) -> bool:
-        """Whether this member has trained for so long that it must be thought to hang."""
+        """Whether this member has trained, or saved, for so long that it must be thought to hang."""
         busy = self.busy()
         return busy is not None and time.monotonic() - busy > self._ring.stalled
 

@@ -20,9 +20,9 @@ class Warden:
         self.finished = False  # with all rounds: it answers, but has no need to ask
         self.seated_once = False
         self._due: float | None = None  # when this member asks, if the reason lasts
-        self._asked = self._said = self._promised_at = time.monotonic()
-        self._promised = council.member.memory.promised
-        self._tries = 0
+        self._asked = self._said = time.monotonic()
+        self._promised, self._promised_at = council.member.memory.promised, float("-inf")
+        self._epoch, self._tries = council.member.epoch, 0  # attempts at the view after this one
         self._overdue = 0  # rounds since somebody asked to be let in
         self._state = ""
         self._dice = random.Random()  # not the federation's seed: members must not wait alike
@@ -46,6 +46,8 @@ class Warden:
             self.seated_once |= member.seated
             if member.memory.promised != self._promised:
                 self._promised, self._promised_at = member.memory.promised, now
+            if member.epoch != self._epoch:
+                self._epoch, self._tries = member.epoch, 0
             self._catch_up()
             if member.ballot is not None:
                 self._tend(now)
@@ -104,13 +106,12 @@ class Warden:
             return None
         if member.seated:
             return self._of_the_ring(now, alive)
-        self._tries = 0
         if self.signs.at_work(member.epoch):
             self._say("waiting to be let in")
             return None
         missing = [self.signs.names[n] for n in range(len(self.signs.names)) if n not in alive]
         if not missing:
-            return "everybody is here"
+            return None if self._others_turn(now) else "everybody is here"
         over = now - self.signs.started > self.patience.gathering
         if over and member.epoch and len(alive) >= self.council.rules.quorum:
             return f"{', '.join(missing)} did not come"
@@ -126,9 +127,8 @@ class Warden:
             needed = f"{self.council.rules.quorum} of {self.council.rules.members} are needed, {len(here)} here"
             self._say(f"paused: {'; '.join(lost.values())}; {needed}")
             return None
-        foreign = member.frozen and member.memory.promised[1] != member.me
-        if foreign and now - self._promised_at < 2 * self.patience.silence:
-            return None  # somebody else is asking
+        if self._others_turn(now):
+            return None
         if lost:
             self._say(f"going on without: {'; '.join(lost.values())}")
             return "; ".join(lost.values())
@@ -136,6 +136,11 @@ class Warden:
             return "an agreement was begun and not ended"
         self._say("")
         return None
+
+    def _others_turn(self, now: float) -> bool:
+        """Whether somebody else is asking, and has not had the time after which it gives up."""
+        promised = self.council.member.memory.promised
+        return promised[1] not in (-1, self.signs.me) and now - self._promised_at < 1.5 * self.patience.silence
 
     def _returned(self, member: int) -> bool:
         """Lost from the view but here again, without a seat."""

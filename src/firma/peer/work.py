@@ -59,7 +59,7 @@ class Work:
     wire: Wire = "float32"  # how this site's extractor is written
     verify: bool = False  # score neighbours' extractors instead of believing their accuracies
     training: float = 0.0  # seconds in all
-    busy: float | None = None  # since when it trains, if it does
+    busy: float | None = None  # since when it trains or saves; None while it waits for others
     _epoch: int = 0
     _trained: tuple[int, float] | None = None  # the round whose training is done and whose mixing is not, its accuracy
     _row: dict[str, float] = field(default_factory=dict)
@@ -70,18 +70,20 @@ class Work:
     def run(self) -> None:
         """To the last round, through as many views as it takes."""
         while True:
+            self.busy = None
             view = self.waiting.seat(self._epoch, len(self.history))
             if view is None:
                 return
             try:
                 self._follow(view)
+                self.busy = None
                 self.waiting.linger(view)
                 return
             except Superseded:
                 continue
 
     def _follow(self, view: View) -> None:
-        self._epoch, self.order = view.epoch, tuple(seat.member for seat in view.ring)
+        self._epoch, self.order, self.busy = view.epoch, tuple(seat.member for seat in view.ring), time.monotonic()
         self._enter(view)
         names = [self.ring.names[n] for n in self.order]
         self.desk.log.event("view", {"number": view.epoch, "ring": names, "from_round": view.start + 1})
@@ -96,17 +98,14 @@ class Work:
     def _enter(self, view: View) -> None:
         """Be where the view begins: go back to that round, or come in with what this site last had."""
         start = view.start
-        if len(self.history) == start:
-            checkpoint.mark(self.state, start, view.epoch)
-        else:
+        if len(self.history) != start:
             self._trained = None
             saved = checkpoint.read(self.state, checkpoint.nearest(self.state, start), self.ring.digest)
             checkpoint.restore(self.site, saved)
             self.history = (list(saved.history) + [None] * start)[:start]
-            if saved.rounds == start:
-                checkpoint.mark(self.state, start, view.epoch)
-            else:
+            if saved.rounds != start:
                 self._save(view.epoch)
+        checkpoint.mark(self.state, start, view.epoch)
 
     def _save(self, epoch: int) -> None:
         keep = len(self.ring.members) + 2
@@ -114,7 +113,7 @@ class Work:
 
     def _round(self, epoch: int, number: int) -> None:
         began, before = time.perf_counter(), self.ledger.sent
-        today = plan(self.ring.row, self.ring.hyper, len(self.order), self.ring.rounds, number)
+        today = plan(self.site.row, self.site.hyper, len(self.order), self.ring.rounds, number)
         accuracy = self._train(today)
         trained = time.perf_counter() - began
         score = Verifier(self.site, today, self.desk.log) if self.verify and today.gate is not None else None
@@ -144,8 +143,7 @@ class Work:
         """This round's training, unless it was done before the view changed: then the site is as it left it."""
         if self._trained is None or self._trained[0] != today.number:
             self.busy = time.monotonic()
-            accuracy = self.site.train(today)
-            self.busy, self._trained = None, (today.number, accuracy)
+            self._trained = (today.number, self.site.train(today))
         return self._trained[1]
 
     def _drive(self, peer: Peer, epoch: int, today: RoundPlan, score: Score | None) -> Tensor:
@@ -158,6 +156,8 @@ class Work:
                 result: Tensor = stop.value
                 return result
             number, step = exchange.tag
+            self.busy = None
             arrived = self.links.exchange(exchange.to, exchange.wait, exchange.message, (epoch, number + 1, step))
+            self.busy = time.monotonic()
             if step == 0:
                 self._row = row_of(self.me, self.order, today, arrived, self.ring.names, score)
