@@ -62,6 +62,7 @@ class Node:
         self.council.ready = lambda: not self.pulse.stalled
         self._on_round, self._on_notice, self._saved = on_round, on_notice, saved
         self.reception: Reception | None = None
+        self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
 
     def _files(self) -> tuple[Log, Ledger]:
         state = self.setup.state
@@ -100,6 +101,7 @@ class Node:
 
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
+        began = time.perf_counter()
         reception = Reception(self.ring, self.terms, self.log, self.pulse.hello, self.desk, self.council)
         self.reception = reception
         listen = self.setup.listen or self.ring.members[self.me].address
@@ -123,8 +125,6 @@ class Node:
             thread.start()
         self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
         try:
-            self.site.prepare(plan(self.ring.row, self.ring.hyper, 1, self.ring.rounds, self.ring.rounds - 1))
-            began = time.perf_counter()
             work.run()
             self._unfinished = False
         except WireError as error:

@@ -101,7 +101,7 @@ class LocalSite:
         self.parameters = whole
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Load the compiled kernels while the others still gather: a round of no epochs, which changes nothing."""
+        """Load the compiled kernels before the others are looked for: a round of no epochs, which changes nothing."""
         self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
         self.test()
 
