@@ -52,6 +52,16 @@ def assert_replayed(crew, *members):
             assert not judge(crew.made.state(number) / "audit.jsonl").breaches
 
 
+def let_in(crew, number):
+    """Until a member that was started again has a seat."""
+
+    def seated():
+        starts, views = crew.events(number, "started"), crew.events(number, "view")
+        return len(starts) > 1 and views and views[-1]["time"] > starts[-1]["time"]
+
+    crew.wait(seated)
+
+
 def some_rounds(crew, *members, more=2):
     """Until each of them has completed some more rounds."""
     before = {number: len(crew.rounds(number)) for number in members}
@@ -126,15 +136,17 @@ def test_a_member_that_returns_is_let_in_at_the_next_round(crew):
     ring.wait_round(1, 2)
     ring.kill(1)
     killed = time.time()
-    ring.wait_notice(0, "view 2: ant-cat")
-    assert ring.events(0, "view")[1]["time"] - killed < 15, "noticed and healed within a set time"
+    ring.wait_notice(0, ": ant-cat, from")
+    healed = min(event["time"] for event in ring.events(0, "view") if event["ring"] == ["ant", "cat"])
+    assert healed - killed < 15, "noticed and healed within a set time"
     some_rounds(ring, 0)
     ring.start(1, resume=True)
-    ring.wait_notice(1, "ant-bee-cat")
+    let_in(ring, 1)
     some_rounds(ring, 0, 1, 2)
     ring.halt()
     views = ring.views()
-    entered = min(epoch for epoch in views if epoch > 2 and "bee" in views[epoch][0])
+    alone = min(epoch for epoch in views if "bee" not in views[epoch][0])
+    entered = min(epoch for epoch in views if epoch > alone and "bee" in views[epoch][0])
     before = max(done for view, done in ring.rounds(0) if view < entered)
     assert before - 1 <= views[entered][1] <= before, "it does not drag the others back"
     assert_replayed(ring, 0, 1, 2)
@@ -185,7 +197,7 @@ def test_below_the_quorum_the_ring_pauses_and_says_so_until_somebody_is_back(cre
     ring.start(2, resume=True)
     ring.wait_notice(0, "ant-cat")
     ring.start(1, resume=True)
-    ring.wait_notice(1, "ant-bee-cat")
+    let_in(ring, 1)
     some_rounds(ring, 0, 1, 2)
     ring.halt()
     assert_replayed(ring, 0, 1, 2)
@@ -201,7 +213,7 @@ def test_a_larger_quorum_is_kept_to(crew):
     ring.wait_notice(0, "3 of 3 are needed, 2 here")
     ring.signal(0, signal.SIGTERM)
     assert ring.finish(0) == [130]
-    assert "view 2" not in ring.out(2)
+    assert all(len(names) == 3 for names, _ in ring.views().values())
 
 
 def test_a_member_that_is_stopped_and_continued_comes_back_by_itself(crew):
@@ -210,11 +222,11 @@ def test_a_member_that_is_stopped_and_continued_comes_back_by_itself(crew):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.signal(2, signal.SIGSTOP)
-    ring.wait_notice(0, "view 2: ant-bee")
+    ring.wait_notice(0, ": ant-bee, from")
     some_rounds(ring, 0)
     ring.signal(2, signal.SIGCONT)
     ring.wait_notice(2, "without this site")
-    ring.wait_notice(0, "ant-bee-cat")
+    ring.wait(lambda: ring.events(2, "view")[-1]["number"] == max(ring.views()) > 2)
     some_rounds(ring, 0, 1, 2)
     ring.halt()
     assert_replayed(ring, 0, 1, 2)
@@ -261,7 +273,7 @@ def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
     assert "cannot" in ring.out(1)
     assert latest(ring.made.state(1)) == 2
     ring.start(1, resume=True)
-    ring.wait_notice(1, "ant-bee-cat")
+    let_in(ring, 1)
     some_rounds(ring, 0, 1, 2)
     ring.halt()
     assert_replayed(ring, 0, 1, 2)
@@ -273,7 +285,7 @@ def test_a_member_without_its_promises_is_not_let_in(crew):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.kill(1)
-    ring.wait_notice(0, "view 2: ant-cat")
+    ring.wait_notice(0, ": ant-cat, from")
     ring.made.state(1).rename(ring.made.folder / "lost")
     ring.start(1)
     assert ring.finish(1) == [3]

@@ -116,13 +116,14 @@ def test_a_partition_never_makes_two_rings_and_heals(networked):
         crew.start(number)
     crew.wait_round(2, 2)
     network.plug(2, "down")
-    crew.wait_notice(0, "view 2: ant-bee")
+    crew.wait_notice(0, ": ant-bee, from")
     crew.wait_notice(2, "2 of 3 are needed, 1 here")
     alone = crew.rounds(2)
     some_rounds(crew, 0, more=4)
     assert crew.rounds(2) == alone, "a minority does not go on"
+    before = max(crew.views())
     network.plug(2, "up")
-    crew.wait_notice(2, "ant-bee-cat")
+    crew.wait(lambda: crew.events(2, "view")[-1]["number"] > before)
     some_rounds(crew, 0, 1, 2)
     crew.halt()
     assert_replayed(crew, 0, 1, 2)
@@ -139,9 +140,10 @@ def test_three_of_five_go_on_and_two_do_not(networked):
     some_rounds(crew, 0, more=6)
     assert "3 of 5 are needed" in crew.out(1)
     assert "3 of 5 are needed" in crew.out(3)
+    before = max(crew.views())
     for number in (1, 3):
         network.plug(number, "up")
-    crew.wait_notice(0, "ant-bee-cat-dog-eel")
+    crew.wait(lambda: all(crew.events(number, "view")[-1]["number"] > before for number in (1, 3)))
     some_rounds(crew, *range(5))
     crew.halt()
     assert_replayed(crew, *range(5))
@@ -153,14 +155,15 @@ def test_of_two_who_cannot_reach_each_other_one_is_left_out_until_they_can(netwo
         crew.start(number)
     crew.wait_round(0, 2)
     network.cut(0, 1)
-    crew.wait(lambda: 2 in crew.views())
-    ring = crew.views()[2][0]
+    crew.wait(lambda: any(len(names) == 2 for names, _ in crew.views().values()))
+    apart, ring = next((epoch, names) for epoch, (names, _) in sorted(crew.views().items()) if len(names) == 2)
     out = 0 if "ant" not in ring else 1
     assert set(ring) in ({"ant", "cat"}, {"bee", "cat"})
     some_rounds(crew, 2, more=5)
-    assert set(crew.views()) <= {1, 2, 3}, "it is not let in only to be left out again"
+    assert max(crew.views()) <= apart + 1, "it is not let in only to be left out again"
+    before = max(crew.views())
     network.mend(0, 1)
-    crew.wait_notice(out, "ant-bee-cat")
+    crew.wait(lambda: crew.events(out, "view")[-1]["number"] > before)
     some_rounds(crew, 0, 1, 2)
     crew.halt()
     assert_replayed(crew, 0, 1, 2)
