@@ -99,7 +99,8 @@ def test_every_member_killed_at_every_phase(crew, victim, phase):
     heal(crew(), victim, phase)
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 3])
 def test_one_of_five_killed_in_the_warm_up(crew, step):
     """Messages go one way there, a piece at a time; afterwards there are other pieces, passes and neighbours."""
     ring = crew(5, 12, method="fibfl++", scenario="dir-0.1")
@@ -165,12 +166,9 @@ def test_two_killed_at_once_of_five(crew, victims):
     assert_replayed(ring, *others)
 
 
-@pytest.mark.parametrize(
-    "fault", [("before promise", 0), pytest.param(("after promise", 0), marks=pytest.mark.slow),
-              pytest.param(("entering", 2), marks=pytest.mark.slow)],
-    ids=lambda fault: fault[0],
-)  # fmt: skip
-@pytest.mark.parametrize("second", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [("before promise", 0), ("after promise", 0), ("entering", 2)], ids=lambda f: f[0])
+@pytest.mark.parametrize("second", [0, 2])
 def test_one_killed_while_the_others_agree_to_go_on_without_another(crew, fault, second):
     ring = crew(5, 6)
     faults = {4: [("training", 2)], second: [fault]}
@@ -279,6 +277,7 @@ def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
     assert_replayed(ring, 0, 1, 2)
 
 
+@pytest.mark.slow
 def test_a_member_without_its_promises_is_not_let_in(crew):
     ring = crew(3, ENDLESS, pace=0.3)
     for number in range(3):
@@ -293,6 +292,7 @@ def test_a_member_without_its_promises_is_not_let_in(crew):
     some_rounds(ring, 0, 2)
 
 
+@pytest.mark.slow
 def test_a_member_killed_in_the_last_round_does_not_keep_the_others(crew):
     ring = crew(3, 3)
     for number in range(3):
