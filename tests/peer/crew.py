@@ -196,6 +196,14 @@ class Crew:
             self.processes[number].join(max(0.1, end - time.monotonic()))
         return [self.processes[number].exitcode for number in chosen]
 
+    def halt(self):
+        """Everybody at the same moment: all stand still before the first is killed, so that nobody heals."""
+        for which in (signal.SIGSTOP, signal.SIGKILL):
+            for process in self.processes.values():
+                os.kill(process.pid, which)
+        for process in self.processes.values():
+            process.join(10)
+
     def end(self):
         for process in self.processes.values():
             if process.is_alive():
@@ -254,6 +262,7 @@ def replayed(crew):
         last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
         for number in order:
             _go_to(made, sites[number], number, start)
+            final[number] = (start, sites[number].parameters.clone())
         for turn in range(start, last):
             today = plan(ring.row, ring.hyper, len(order), ring.rounds, turn)
             _lockstep(sites, order, today)

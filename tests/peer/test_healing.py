@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from firma.peer.checkpoint import latest
+from firma.peer.checkpoint import latest, read
 from firma.peer.ledger import judge
 
 from .conftest import NAMES
@@ -38,13 +38,34 @@ def crew(make_ring):
         each.end()
 
 
-def assert_replayed(crew, *finished):
-    """Those who finished hold what their views give, bit for bit; nobody's audit finds a breach."""
-    final, rounds = replayed(crew), crew.made.ring.rounds
-    for number in finished:
-        assert final[number][0] == rounds
-        assert torch.equal(crew.parameters(number, rounds), final[number][1]), NAMES[number]
-        assert not judge(crew.made.state(number) / "audit.jsonl").breaches
+ENDLESS = 100_000  # rounds: the test ends the ring when it has seen enough
+
+
+def assert_replayed(crew, *members):
+    """They hold what their views give, bit for bit, at the end or where they were halted; no audit finds a breach."""
+    final, all_rounds = replayed(crew), crew.made.ring.rounds
+    for number in members:
+        rounds, parameters = final[number]
+        assert all_rounds in (rounds, ENDLESS)
+        assert torch.equal(crew.parameters(number, rounds), parameters), NAMES[number]
+        if rounds == all_rounds:
+            assert not judge(crew.made.state(number) / "audit.jsonl").breaches
+
+
+def let_in(crew, number):
+    """Until a member that was started again has a seat."""
+
+    def seated():
+        starts, views = crew.events(number, "started"), crew.events(number, "view")
+        return len(starts) > 1 and views and views[-1]["time"] > starts[-1]["time"]
+
+    crew.wait(seated)
+
+
+def some_rounds(crew, *members, more=2):
+    """Until each of them has completed some more rounds."""
+    before = {number: len(crew.rounds(number)) for number in members}
+    crew.wait(lambda: all(len(crew.rounds(n)) >= before[n] + more for n in members))
 
 
 def heal(crew, victim, phase):
@@ -78,7 +99,8 @@ def test_every_member_killed_at_every_phase(crew, victim, phase):
     heal(crew(), victim, phase)
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 3])
 def test_one_of_five_killed_in_the_warm_up(crew, step):
     """Messages go one way there, a piece at a time; afterwards there are other pieces, passes and neighbours."""
     ring = crew(5, 12, method="fibfl++", scenario="dir-0.1")
@@ -109,23 +131,27 @@ def test_all_killed_and_resumed_end_where_an_uninterrupted_run_ends(crew):
 
 
 def test_a_member_that_returns_is_let_in_at_the_next_round(crew):
-    ring = crew(3, 14, pace=0.3)
+    ring = crew(3, ENDLESS, pace=0.3)
     for number in range(3):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.kill(1)
     killed = time.time()
-    ring.wait_notice(0, "view 2: ant-cat")
-    assert ring.events(0, "view")[1]["time"] - killed < 10, "noticed and healed within a set time"
+    ring.wait_notice(0, ": ant-cat, from")
+    healed = min(event["time"] for event in ring.events(0, "view") if event["ring"] == ["ant", "cat"])
+    assert healed - killed < 15, "noticed and healed within a set time"
+    some_rounds(ring, 0)
     ring.start(1, resume=True)
-    ring.wait_notice(1, "view 3: ant-bee-cat")
-    entered = ring.views()[3][1]
-    before = max(done for view, done in ring.rounds(0) if view == 2)
-    assert before - 1 <= entered <= before, "it does not drag the others back"
-    assert ring.finish() == [0, 0, 0], ring.out(1)
+    let_in(ring, 1)
+    some_rounds(ring, 0, 1, 2)
+    ring.halt()
+    views = ring.views()
+    alone = min(epoch for epoch in views if "bee" not in views[epoch][0])
+    entered = min(epoch for epoch in views if epoch > alone and "bee" in views[epoch][0])
+    before = max(done for view, done in ring.rounds(0) if view < entered)
+    assert before - 1 <= views[entered][1] <= before, "it does not drag the others back"
     assert_replayed(ring, 0, 1, 2)
-    history = json.loads((ring.made.folder / "bee" / "outcome.json").read_text())["history"]
-    assert len(history) == 14
+    history = read(ring.made.state(1), latest(ring.made.state(1)), ring.made.ring.digest).history
     assert None in history, "the rounds without it are no rounds of it"
 
 
@@ -140,12 +166,9 @@ def test_two_killed_at_once_of_five(crew, victims):
     assert_replayed(ring, *others)
 
 
-@pytest.mark.parametrize(
-    "fault", [("before promise", 0), pytest.param(("after promise", 0), marks=pytest.mark.slow),
-              pytest.param(("entering", 2), marks=pytest.mark.slow)],
-    ids=lambda fault: fault[0],
-)  # fmt: skip
-@pytest.mark.parametrize("second", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [("before promise", 0), ("after promise", 0), ("entering", 2)], ids=lambda f: f[0])
+@pytest.mark.parametrize("second", [0, 2])
 def test_one_killed_while_the_others_agree_to_go_on_without_another(crew, fault, second):
     ring = crew(5, 6)
     faults = {4: [("training", 2)], second: [fault]}
@@ -159,7 +182,7 @@ def test_one_killed_while_the_others_agree_to_go_on_without_another(crew, fault,
 
 
 def test_below_the_quorum_the_ring_pauses_and_says_so_until_somebody_is_back(crew):
-    ring = crew(3, 10, pace=0.2)
+    ring = crew(3, ENDLESS, pace=0.2)
     for number in range(3):
         ring.start(number)
     ring.wait_round(0, 2)
@@ -172,13 +195,15 @@ def test_below_the_quorum_the_ring_pauses_and_says_so_until_somebody_is_back(cre
     ring.start(2, resume=True)
     ring.wait_notice(0, "ant-cat")
     ring.start(1, resume=True)
-    assert ring.finish() == [0, 0, 0], ring.out(0)
+    let_in(ring, 1)
+    some_rounds(ring, 0, 1, 2)
+    ring.halt()
     assert_replayed(ring, 0, 1, 2)
 
 
 @pytest.mark.slow
 def test_a_larger_quorum_is_kept_to(crew):
-    ring = crew(3, 30, pace=0.2, quorum=3)
+    ring = crew(3, ENDLESS, pace=0.2, quorum=3)
     for number in range(3):
         ring.start(number)
     ring.wait_round(0, 2)
@@ -186,21 +211,22 @@ def test_a_larger_quorum_is_kept_to(crew):
     ring.wait_notice(0, "3 of 3 are needed, 2 here")
     ring.signal(0, signal.SIGTERM)
     assert ring.finish(0) == [130]
-    assert "view 2" not in ring.out(2)
+    assert all(len(names) == 3 for names, _ in ring.views().values())
 
 
 def test_a_member_that_is_stopped_and_continued_comes_back_by_itself(crew):
-    ring = crew(3, 16, pace=0.3)
+    ring = crew(3, ENDLESS, pace=0.3)
     for number in range(3):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.signal(2, signal.SIGSTOP)
-    ring.wait_notice(0, "view 2: ant-bee")
-    ring.wait_round(0, 5)
+    ring.wait_notice(0, ": ant-bee, from")
+    some_rounds(ring, 0)
     ring.signal(2, signal.SIGCONT)
     ring.wait_notice(2, "without this site")
-    ring.wait_notice(0, "view 3: ant-bee-cat")
-    assert ring.finish() == [0, 0, 0], ring.out(2)
+    ring.wait(lambda: ring.events(2, "view")[-1]["number"] == max(ring.views()) > 2)
+    some_rounds(ring, 0, 1, 2)
+    ring.halt()
     assert_replayed(ring, 0, 1, 2)
 
 
@@ -237,7 +263,7 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(crew):
 
 
 def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
-    ring = crew(3, 12, pace=0.3)
+    ring = crew(3, ENDLESS, pace=0.3)
     for number in range(3):
         ring.start(number, *([("disk", 2)] if number == 1 else []))
     assert ring.finish(1) == [3]
@@ -245,24 +271,28 @@ def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
     assert "cannot" in ring.out(1)
     assert latest(ring.made.state(1)) == 2
     ring.start(1, resume=True)
-    assert ring.finish() == [0, 0, 0], ring.out(1)
+    let_in(ring, 1)
+    some_rounds(ring, 0, 1, 2)
+    ring.halt()
     assert_replayed(ring, 0, 1, 2)
 
 
+@pytest.mark.slow
 def test_a_member_without_its_promises_is_not_let_in(crew):
-    ring = crew(3, 10, pace=0.3)
+    ring = crew(3, ENDLESS, pace=0.3)
     for number in range(3):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.kill(1)
-    ring.wait_notice(0, "view 2: ant-cat")
+    ring.wait_notice(0, ": ant-cat, from")
     ring.made.state(1).rename(ring.made.folder / "lost")
     ring.start(1)
     assert ring.finish(1) == [3]
     assert "must not come back" in ring.out(1)
-    assert ring.finish(0, 2) == [0, 0]
+    some_rounds(ring, 0, 2)
 
 
+@pytest.mark.slow
 def test_a_member_killed_in_the_last_round_does_not_keep_the_others(crew):
     ring = crew(3, 3)
     for number in range(3):

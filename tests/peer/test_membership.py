@@ -21,10 +21,9 @@ SMALL = [
 LARGE = [
     (3, Bounds(3), 526_666),
     (3, Bounds(2, crashes=1, rounds=1, epochs=2), 175_007),
-    (3, Bounds(2, crashes=2), None),
+    (3, Bounds(2, crashes=2), 519_447),
     (4, Bounds(2), 359_173),
-    (4, Bounds(2, crashes=1, proposers=TWO), None),
-    (5, Bounds(1, crashes=1), None),
+    (5, Bounds(1, crashes=1), 132_347),
     (5, Bounds(2, proposers=TWO), None),
 ]
 
