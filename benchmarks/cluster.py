@@ -70,7 +70,8 @@ def _family_seconds() -> float:
 
 def overhead(given: argparse.Namespace) -> Json:
     """Ray over simulation, seconds a round; both take turns while the cluster stands ready."""
-    (run,) = federations(WORKS[given.work], given.rounds + 1)
+    work = WORKS[given.work]
+    (run,) = federations(replace(work, clients=given.clients or work.clients), given.rounds + 1)
     times: dict[str, list[float]] = {"simulation": [], "ray": []}
     used: dict[str, list[float]] = {"simulation": [], "ray": []}
     with connected(None), Crew(count=given.processes) as crew:
@@ -79,7 +80,7 @@ def overhead(given: argparse.Namespace) -> Json:
             times["simulation"] += seconds(Simulation(run), used["simulation"])
             wait_for_quiet(given.patience)
             times["ray"] += seconds(RayFederation(run, crew, recover=given.recover), used["ray"])
-    facts = {"work": given.work, "recover": given.recover, "processes": len(crew.posts)}
+    facts = {"work": given.work, "clients": run.clients, "recover": given.recover, "processes": len(crew.posts)}
     return facts | {
         "overhead": min(times["ray"]) / min(times["simulation"]) - 1,
         "overhead_median": statistics.median(times["ray"]) / statistics.median(times["simulation"]) - 1,
@@ -91,7 +92,7 @@ def overhead(given: argparse.Namespace) -> Json:
 
 def crowd(given: argparse.Namespace) -> Json:
     """Seconds of a round and the memory of all workers; digits drawn anew for everybody, 60 each."""
-    run = _crowd(given.clients, given.method, given.rounds, given.epochs)
+    run = _crowd(given.clients or 10_000, given.method, given.rounds, given.epochs)
     used: list[float] = []
     parameters = run.clients * run.models[0].layout().size * 4
     facts = {"work": "crowd", "clients": run.clients, "method": given.method, "parameters_gb": parameters / 2**30}
@@ -182,7 +183,9 @@ def main() -> None:
     parser.add_argument(
         "--work", choices=[name for name, work in WORKS.items() if len(work.methods) == 1], default="W2"
     )
-    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument(
+        "--clients", type=int, help="10,000 in the crowd; fewer of the same than the work has, elsewhere"
+    )
     parser.add_argument("--method", default="fibfl++:order=given", help="of the crowd")
     parser.add_argument("--engine", choices=["simulation", "ray"], default="ray", help="of the crowd")
     parser.add_argument("--epochs", type=int, default=5, help="of the extractor in a round of the crowd")
