@@ -42,7 +42,6 @@ class Bounds:
     crashes: int = 0
     rounds: int = 0  # rounds that a member may complete
     epochs: int = 1
-    proposers: tuple[int, ...] = (0, 1, 2, 3, 4)  # who may propose
     states: int = 5_000_000  # an end to the search, which then says that it was not complete
 
 
@@ -96,7 +95,7 @@ class Explorer:
                 _, sender, note = self.notes[bit]
                 self._add(found, which, self.machine.receive(self.rules, member, sender, note), 0)
             self._add(found, which, self.machine.settle(self.rules, member), 0)
-            if member.epoch < self.bounds.epochs and which in self.bounds.proposers:
+            if member.epoch < self.bounds.epochs:
                 self._add(found, which, self.machine.propose(self.rules, member), 1)
             found.pop((state, 0, 0), None)
             epoch, view = member.epoch, member.memory.view

@@ -9,7 +9,6 @@ from firma.peer.views import NO_BALLOT, Accept, Accepted, Member, Memory, Note, 
 
 from .explorer import Bounds, Explorer, Machine, compose
 
-TWO = (0, 1)
 # Members, bounds and how many states there are: a change of the machine shows here first. States were counted with
 # every note deliverable at any time, any number of times or never, after each step.
 SMALL = [
@@ -24,7 +23,6 @@ LARGE = [
     (3, Bounds(2, crashes=2), 519_447),
     (4, Bounds(2), 359_173),
     (5, Bounds(1, crashes=1), 132_347),
-    (5, Bounds(2, proposers=TWO), None),
 ]
 
 
