@@ -1,5 +1,6 @@
 """`firma report`: tables, figures and one HTML page from a results folder."""
 
+from os.path import relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,9 @@ def report(
     ] = None,
     table: Annotated[str, typer.Option(help="With --print, tables whose name holds this, such as claims.")] = "",
     figures: Annotated[Path | None, typer.Option(help="Write every figure into this folder, as PNG and SVG.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the tables as one Markdown page.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the tables, and with --figures the figures, as one Markdown page.")
+    ] = None,
     evidence: Annotated[Path | None, typer.Option(help="Write means over seeds as a small CSV file.")] = None,
 ) -> None:
     """Make one HTML page of a study: claims, tables that sort, figures, and how to repeat every cell.
@@ -37,22 +40,26 @@ def report(
     if show is not None:
         print_tables(cells, paper, show, table)
         return
-    written = []
-    if markdown is not None:
-        from firma.report.document import document
-
-        write_whole(markdown, document(cells, paper))
-        written.append(markdown)
-    if evidence is not None:
-        metrics = ("mean_accuracy", "gini", "worst_client", "bytes_per_round", "rounds_to_half_of_final", "plateau_std")
-        write_whole(evidence, to_csv(gathered(cells), metrics))
-        written.append(evidence)
+    written: list[Path] = []
+    drawn: dict[Path, str] = {}
     if figures is not None:
         from firma.report.canvas import save
         from firma.report.figures import all_figures
 
         for picture in all_figures(cells, paper):
-            written += save(picture.figure, figures, picture.name)
+            saved = save(picture.figure, figures, picture.name)
+            drawn[saved[0]] = picture.caption
+            written += saved
+    if markdown is not None:
+        from firma.report.document import document
+
+        links = {Path(relpath(path, markdown.parent)).as_posix(): said for path, said in drawn.items()}
+        write_whole(markdown, document(cells, paper, links))
+        written.append(markdown)
+    if evidence is not None:
+        metrics = ("mean_accuracy", "gini", "worst_client", "bytes_per_round", "rounds_to_half_of_final", "plateau_std")
+        write_whole(evidence, to_csv(gathered(cells), metrics))
+        written.append(evidence)
     if out is not None or not written:
         from firma.report.page import page
 

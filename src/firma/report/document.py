@@ -24,8 +24,8 @@ switches and numbers that were chosen for every method on validation data (bench
 """
 
 
-def document(cells: Sequence[Stored], paper: Evidence) -> str:
-    """The whole page in Markdown."""
+def document(cells: Sequence[Stored], paper: Evidence, pictures: Mapping[str, str] | None = None) -> str:
+    """The whole page in Markdown; `pictures` are links to figures, from the page, and what each shows."""
     bodies = gathered(cells)
     tables = list(all_tables(paper, bodies))
     by_body = [(name, [t for t in tables if t.name.endswith(f"-{name.replace(' ', '-')}")]) for name in bodies]
@@ -34,6 +34,8 @@ def document(cells: Sequence[Stored], paper: Evidence) -> str:
     parts += [as_markdown(table) for table in tables if table.name == "claims"]
     for name, group in by_body:
         parts += [f"## Runs: {name}\n", *(as_markdown(table) for table in group)]
+    if pictures:
+        parts += ["## Figures\n", *(f"![{said}]({link})\n" for link, said in pictures.items())]
     return "\n".join(parts)
 
 
