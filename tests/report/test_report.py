@@ -58,8 +58,9 @@ def test_unknown_forms_tables_and_folders_are_refused(report, results, tmp_path)
 
 
 def test_figures_are_written_twice(report, results, tmp_path):
-    code, _, _ = report(results, "--figures", tmp_path)
+    code, _, _ = report(results, "--figures", tmp_path, "--markdown", tmp_path.parent / "page.md")
     assert code == 0
+    assert f"]({tmp_path.name}/convergence-digits-paper.png)" in (tmp_path.parent / "page.md").read_text()
     names = {path.name for path in tmp_path.iterdir()}
     for name in ("design-space", "ring", "convergence-digits-paper", "rankings-digits-published", "speed-digits-paper",
                  "savings-paper", "fairness-paper", "radar-published"):  # fmt: skip
