@@ -50,7 +50,7 @@ def test_a_run_belongs_to_every_preset_with_its_numbers(tmp_path):
     settings = dict(hyper_for("fedavg", "recommended", {}))
     same = dict(stored.result.config) | {"hyper": settings}
     assert labels(same, "fedavg") == ["recommended rounds=1"]
-    assert labels(same, "rdfl") != labels(same, "fedavg")
+    assert labels(same, "fedrep") != labels(same, "fedavg")
     shared = dict(stored.result.config) | {"hyper": hyper_for("fedavg", "paper", {}).model_dump()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hyper, "RECOMMENDED_NUMBERS", hyper.PAPER_NUMBERS)
