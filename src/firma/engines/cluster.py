@@ -91,6 +91,11 @@ def answers(references: Any) -> Any:
             f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "
             "--object-store-memory, or keep states less often with --recover"
         )
+    if isinstance(cause, errors.OutOfMemoryError):
+        raise BadInput(
+            f"engine = 'ray': a node ran out of memory ({_sentence(cause)}); take more nodes, or keep no states with "
+            "--recover 0"
+        )
     raise cause
 
 
