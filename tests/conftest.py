@@ -1,11 +1,13 @@
-"""Small federations that run in milliseconds."""
+"""Small federations that run in milliseconds, and the command line in this process."""
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
+from firma.cli import main
 from firma.engines.federation import ClientData, Federation
 from firma.hyper import Hyper
 from firma.methods import lookup
@@ -49,3 +51,20 @@ def make_federation() -> Make:
         return Federation(row, hyper, rounds, seed, ring, toy_data(clients, noisy), [model], torch.device("cpu"), path)
 
     return make
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
+    """`command(*words)` runs `firma` with these words and gives (exit code, stdout, stderr)."""
+
+    def call(*words):  # type: ignore[no-untyped-def]
+        monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call

@@ -10,30 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from firma.cli import main
-
 QUICK = ["--rounds", "2", "--set", "extractor_epochs=1", "--set", "epochs=1"]
 
 
-@pytest.fixture
-def firma(monkeypatch, capsys):
-    """`firma(*words)` runs the command in this process and gives (exit code, stdout, stderr)."""
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["firma", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-def test_run_json_is_the_interface(firma):
-    code, out, _ = firma("run", "--dataset", "digits", "--method", "fibfl++", "--method", "local", "--json", *QUICK)
+def test_run_json_is_the_interface(command):
+    code, out, _ = command("run", "--dataset", "digits", "--method", "fibfl++", "--method", "local", "--json", *QUICK)
     document = json.loads(out)
     assert code == 0
     assert document["config"]["method"] == ["fibfl++", "local"]
@@ -48,9 +29,9 @@ def test_run_json_is_the_interface(firma):
         } <= set(result["metrics"])  # fmt: skip
 
 
-def test_run_prints_a_table_over_seeds_and_writes_results(firma, tmp_path):
+def test_run_prints_a_table_over_seeds_and_writes_results(command, tmp_path):
     folder = tmp_path / "new" / "folder"
-    code, out, _ = firma("run", "--method", "all", "--seeds", "2", "--out", str(folder), *QUICK)
+    code, out, _ = command("run", "--method", "all", "--seeds", "2", "--out", str(folder), *QUICK)
     assert code == 0
     for word in ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++", "±", "Gini", "2 seeds"):
         assert word in out
@@ -60,43 +41,43 @@ def test_run_prints_a_table_over_seeds_and_writes_results(firma, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["accuracy.png", "results.json"]
 
 
-def test_cli_and_python_agree(firma):
+def test_cli_and_python_agree(command):
     import firma as package
 
-    _, out, _ = firma("run", "--scenario", "dir-0.1", "--seed", "3", "--json", *QUICK)
+    _, out, _ = command("run", "--scenario", "dir-0.1", "--seed", "3", "--json", *QUICK)
     settings = {"extractor_epochs": 1, "epochs": 1}
     result = package.run("digits", "dir-0.1", "fibfl++", rounds=2, seed=3, settings=settings)
     assert json.loads(out)["results"][0]["history"] == result.history.tolist()
 
 
-def test_a_toml_file_is_the_options_and_options_win(firma, tmp_path):
+def test_a_toml_file_is_the_options_and_options_win(command, tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('scenario = "iid"\nmethod = ["local"]\nrounds = 9\n[set]\nepochs = 1\n')
-    _, out, _ = firma("run", str(path), "--rounds", "1", "--json")
+    _, out, _ = command("run", str(path), "--rounds", "1", "--json")
     document = json.loads(out)
     assert document["config"]["scenario"] == "iid"
     assert document["config"]["rounds"] == 1
     assert document["results"][0]["config"]["hyper"]["epochs"] == 1
 
 
-def test_audit_is_shown(firma):
-    _, out, _ = firma("run", "--audit", "--method", "fibfl", "--method", "fedavg", *QUICK)
+def test_audit_is_shown(command):
+    _, out, _ = command("run", "--audit", "--method", "fibfl", "--method", "fedavg", *QUICK)
     assert "audit fibfl: 20 messages, no head received, neighbours only" in out
     assert "audit fedavg: 20 messages, 20 messages held a head, 20 messages beyond" in " ".join(out.split())
 
 
-def test_methods_prints_the_design_table(firma):
-    _, out, _ = firma("methods")
+def test_methods_prints_the_design_table(command):
+    _, out, _ = command("methods")
     assert "2-opt" in out
     assert "all four core" in out
-    _, out, _ = firma("methods", "--json")
+    _, out, _ = command("methods", "--json")
     rows = {row["name"]: row for row in json.loads(out)["methods"]}
     assert rows["fibfl++"]["order"] == "2-opt"
     assert rows["fibfl"]["properties"]["private head"]
 
 
-def test_ring_json_is_the_interface(firma):
-    code, out, _ = firma("ring", "--scenario", "dir-0.1", "--preset", "published", "--json")
+def test_ring_json_is_the_interface(command):
+    code, out, _ = command("ring", "--scenario", "dir-0.1", "--preset", "published", "--json")
     report = json.loads(out)
     assert code == 0
     assert round(report["saving_percent"], 1) == 70.4
@@ -104,7 +85,7 @@ def test_ring_json_is_the_interface(firma):
     for key in ("cost_identity", "cost_optimised", "spectral_radius_pass", "spectral_radius_round", "min_influence"):
         assert report[key] > 0
     assert report["spectral_radius_round"] < report["spectral_radius_pass"] < 1
-    _, out, _ = firma("ring")
+    _, out, _ = command("ring")
     assert "smallest influence" in out
 
 
@@ -126,32 +107,32 @@ def test_ring_json_is_the_interface(firma):
         (["ring", "--preset", "nice"], ["preset", "nice"]),
     ],
 )
-def test_bad_input_exits_2_with_one_sentence(firma, words, expected):
-    code, out, err = firma(*words)
+def test_bad_input_exits_2_with_one_sentence(command, words, expected):
+    code, out, err = command(*words)
     assert code == 2
     assert out == ""
     assert err.count("\n") == 1, err
     assert all(word in err for word in expected), err
 
 
-def test_a_broken_toml_says_where(firma, tmp_path):
+def test_a_broken_toml_says_where(command, tmp_path):
     path = tmp_path / "broken.toml"
     path.write_text("rounds = = 3")
-    code, _, err = firma("run", str(path))
+    code, _, err = command("run", str(path))
     assert code == 2
     assert "line 1" in err
     path.write_text("colour = 3")
-    code, _, err = firma("run", str(path))
+    code, _, err = command("run", str(path))
     assert code == 2
     assert "colour" in err
 
 
-def test_unknown_option_exits_2(firma):
-    assert firma("run", "--colour", "red")[0] == 2
+def test_unknown_option_exits_2(command):
+    assert command("run", "--colour", "red")[0] == 2
 
 
-def test_help_teaches(firma):
-    _, out, _ = firma("run", "--help")
+def test_help_teaches(command):
+    _, out, _ = command("run", "--help")
     for word in ("--scenario", "dir-ALPHA", "retention_start", "Example"):
         assert word in out
 

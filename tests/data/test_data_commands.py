@@ -1,7 +1,6 @@
 """`firma data` and `firma split` as a user calls them."""
 
 import json
-import sys
 
 import data_files as make
 import numpy as np
@@ -9,24 +8,11 @@ import pytest
 from PIL import Image
 
 import firma.data.known
-from firma.cli import main
 
 
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+@pytest.fixture(autouse=True)
+def empty_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("FIRMA_DATA", str(tmp_path / "cache"))
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as error:
-            code = error.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 def test_get_and_list(command, tmp_path, monkeypatch):

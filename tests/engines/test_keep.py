@@ -1,6 +1,5 @@
 """Checkpoints of the simulation: bit by bit as if never interrupted, whole or not there."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 import firma
-from firma.cli import main
 from firma.engines.keep import Keep, fingerprint
 from firma.engines.simulation import Simulation
 from firma.models import SplitModel
@@ -94,26 +92,12 @@ def test_a_full_disk_is_one_sentence(make_federation, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*/.*"))
 
 
-def test_the_command_resumes_too(monkeypatch, capsys, tmp_path):
-    words = [
-        "run",
-        "--dataset",
-        "digits",
-        "--method",
-        "fedavg",
-        "--rounds",
-        "2",
-        "--checkpoint",
-        str(tmp_path),
-        "--json",
-    ]
-    monkeypatch.setattr(sys, "argv", ["firma", *words])
-    with pytest.raises(SystemExit, match="0"):
-        main()
-    first = capsys.readouterr().out
+def test_the_command_resumes_too(command, tmp_path):
+    words = ["run", "--dataset", "digits", "--method", "fedavg", "--rounds", "2", "--checkpoint", tmp_path, "--json"]
+    code, first, _ = command(*words)
+    assert code == 0
     written = [path.stat().st_mtime_ns for path in tmp_path.glob("*/round-*/*")]
-    with pytest.raises(SystemExit, match="0"):
-        main()
+    assert command(*words)[0] == 0
     assert [path.stat().st_mtime_ns for path in tmp_path.glob("*/round-*/*")] == written
     assert '"history"' in first
     assert len(written) == 2

@@ -12,28 +12,16 @@ import pytest
 import torch
 
 import firma
-from firma.cli import main
 from firma.study.store import read_all
 
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
 
 
-def command(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["firma", *words])
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 @pytest.mark.parametrize("words", [["run"], ["reproduce", "--out", "nowhere"]])
-def test_without_ray_it_says_what_to_install(monkeypatch, capsys, tmp_path, words):
+def test_without_ray_it_says_what_to_install(command, monkeypatch, tmp_path, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
-    code, out, err = command(monkeypatch, capsys, *words, "--engine", "ray")
+    code, out, err = command(*words, "--engine", "ray")
     assert (code, out) == (2, "")
     assert err == "firma: engine = 'ray': Ray is not installed; pip install 'firma[ray]'\n"
 
@@ -51,9 +39,9 @@ def test_without_ray_it_says_what_to_install(monkeypatch, capsys, tmp_path, word
         (["reproduce", "--engine", "spark"], "engine = 'spark'"),
     ],
 )
-def test_what_does_not_go_together(monkeypatch, capsys, tmp_path, words, says):
+def test_what_does_not_go_together(command, monkeypatch, tmp_path, words, says):
     monkeypatch.chdir(tmp_path)
-    code, _, err = command(monkeypatch, capsys, *words)
+    code, _, err = command(*words)
     assert code == 2
     assert says in err
     assert "Traceback" not in err
@@ -65,36 +53,36 @@ def test_importing_the_commands_does_not_import_ray():
     assert output == "False\n"
 
 
-def test_nobody_at_the_address_is_one_line_at_once(monkeypatch, capsys):
+def test_nobody_at_the_address_is_one_line_at_once(command):
     pytest.importorskip("ray")
-    code, out, err = command(monkeypatch, capsys, "run", "--engine", "ray", "--address", "127.0.0.1:1")
+    code, out, err = command("run", "--engine", "ray", "--address", "127.0.0.1:1")
     assert (code, out) == (2, "")
     assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
 
 
-def test_run_gives_the_simulations_figures(monkeypatch, capsys, cluster):
+def test_run_gives_the_simulations_figures(command, cluster):
     words = ["run", *FAST, "--method", "fedrep", "--method", "fibfl++", "--json"]
-    _, ours, _ = command(monkeypatch, capsys, *words, "--engine", "ray", "--workers", "2")
-    _, theirs, _ = command(monkeypatch, capsys, *words)
+    _, ours, _ = command(*words, "--engine", "ray", "--workers", "2")
+    _, theirs, _ = command(*words)
     for left, right in zip(json.loads(ours)["results"], json.loads(theirs)["results"], strict=True):
         assert left["history"] == right["history"]
         assert (left["bytes"], left["messages"], left["order"]) == (right["bytes"], right["messages"], right["order"])
         assert "on Ray" in left["path"]
 
 
-def test_reproduce_spreads_cells_and_writes_each_once(monkeypatch, capsys, tmp_path, cluster):
+def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster):
     words = ["reproduce", "--dataset", "digits", "--scenario", "iid", "--method", "fedavg", "--method", "fibfl++"]
     words += ["--seeds", "1", "--rounds", "1", "--set", "extractor_epochs=1", "--out"]
-    code, out, err = command(monkeypatch, capsys, *words, str(tmp_path / "ray"), "--engine", "ray")
+    code, out, err = command(*words, str(tmp_path / "ray"), "--engine", "ray")
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
     files = sorted((tmp_path / "ray" / "cells").iterdir())
     times = [path.stat().st_mtime_ns for path in files]
-    _, out, _ = command(monkeypatch, capsys, *words, str(tmp_path / "ray"), "--engine", "ray")
+    _, out, _ = command(*words, str(tmp_path / "ray"), "--engine", "ray")
     assert "0 cells run, 4 were there already" in out
     assert [path.stat().st_mtime_ns for path in files] == times
-    command(monkeypatch, capsys, *words, str(tmp_path / "one"))
+    command(*words, str(tmp_path / "one"))
     ours, theirs = read_all(tmp_path / "ray"), read_all(tmp_path / "one")
     for left, right in zip(ours, theirs, strict=True):
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())

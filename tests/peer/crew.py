@@ -128,6 +128,9 @@ FAULTS = {
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
+    "one by one": lambda: _wrap(
+        links.Links, "exchange", after=lambda self, to, wait, message, tag: self.settle(tag[0])
+    ),
     "clock": _skew,
     "disk": _full_disk,
 }

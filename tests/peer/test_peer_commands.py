@@ -2,51 +2,33 @@
 
 import json
 import socket
-import sys
 
 import pytest
 
-from firma.cli import main
 
-
-@pytest.fixture
-def firma(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
-
-
-def test_from_keys_to_a_ring_file(firma, tmp_path):
+def test_from_keys_to_a_ring_file(command, tmp_path):
     for number, name in enumerate(("ant", "bee")):
-        code, out, _ = firma("init", name, f"127.0.0.1:{7001 + number}", "--identity", tmp_path / name)
+        code, out, _ = command("init", name, f"127.0.0.1:{7001 + number}", "--identity", tmp_path / name)
         assert code == 0
         assert "fingerprint" in out
     members = [word for name in ("ant", "bee") for word in ("--member", tmp_path / name / "site.toml")]
     task = ["--federation", "trial", "--shape", "8x8", "--labels", "10", "--set", "rate=0.001"]
-    code, out, _ = firma("ring-file", tmp_path / "ring.toml", *members, *task)
+    code, out, _ = command("ring-file", tmp_path / "ring.toml", *members, *task)
     assert code == 0
     assert "sound" in out
-    assert firma("ring-file", tmp_path / "ring.toml")[1] == out
-    code, _, err = firma("ring-file", tmp_path / "other.toml", *members, "--shape", "8by8", "--labels", "10")
+    assert command("ring-file", tmp_path / "ring.toml")[1] == out
+    code, _, err = command("ring-file", tmp_path / "other.toml", *members, "--shape", "8by8", "--labels", "10")
     assert (code, err.count("\n")) == (2, 1)
-    code, _, err = firma("join", tmp_path / "ring.toml", "--data", "x.npz", "--identity", tmp_path / "nobody")
+    code, _, err = command("join", tmp_path / "ring.toml", "--data", "x.npz", "--identity", tmp_path / "nobody")
     assert (code, "firma init" in err) == (2, True)
-    code, _, err = firma("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int4")
+    code, _, err = command("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int4")
     assert (code, err.count("\n"), "wire" in err) == (2, 1, True)
-    code, out, _ = firma("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int8")
+    code, out, _ = command("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int8")
     assert code == 0
     assert 'wire = "int8"' in (tmp_path / "narrow.toml").read_text()
 
 
-def test_what_join_cannot_do_is_said_before_anything_is_sent(firma, make_ring, tmp_path):
+def test_what_join_cannot_do_is_said_before_anything_is_sent(command, make_ring, tmp_path):
     made = make_ring("fibfl", 2, 1, "iid")
     words = ["join", made.path, "--data", made.data(0), "--identity", made.identity(0), "--state", tmp_path / "state"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -57,7 +39,7 @@ def test_what_join_cannot_do_is_said_before_anything_is_sent(firma, make_ring, t
             (["--metrics", str(port)], "cannot listen there"),
             (["--metrics", "nonsense"], "HOST:PORT"),
         ):
-            code, out, err = firma(*words, *extra)
+            code, out, err = command(*words, *extra)
             assert (code, out, err.count("\n")) == (2, "", 1)
             assert says in err
     assert not (tmp_path / "state" / "round-000001").exists()
@@ -81,14 +63,14 @@ HEAD = {"name": "head.weight", "shape": [2, 3], "start": 0, "count": 6}
         ({"tensors": [GOOD["tensors"][0] | {"shape": [3, 2]}]}, 1),
     ],
 )
-def test_audit_fails_on_anything_but_the_extractor_and_agreed_numbers(firma, tmp_path, change, code):
+def test_audit_fails_on_anything_but_the_extractor_and_agreed_numbers(command, tmp_path, change, code):
     path = tmp_path / "audit.jsonl"
     path.write_text(json.dumps(HEADER) + "\n" + json.dumps(GOOD | change) + "\n")
-    found, out, _ = firma("audit", path)
+    found, out, _ = command("audit", path)
     assert found == code
     assert ("BREACH" in out) == bool(code)
 
 
-def test_an_audit_file_that_is_none(firma, tmp_path):
+def test_an_audit_file_that_is_none(command, tmp_path):
     (tmp_path / "a").write_text("junk")
-    assert firma("audit", tmp_path / "a")[0] == 2
+    assert command("audit", tmp_path / "a")[0] == 2

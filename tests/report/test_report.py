@@ -1,11 +1,8 @@
 """firma report: the page, the tables, the figures and the documents it writes."""
 
-import sys
-
 import pytest
 from made_up import made_up_study
 
-from firma.cli import main
 from firma.report.curves import COLOURS
 from firma.report.summary_pictures import radar_scores
 from firma.study.evidence import from_rows, gathered
@@ -18,18 +15,8 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture
-def report(monkeypatch, capsys):
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["firma", "report", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
+def report(command):
+    return lambda *words: command("report", *words)
 
 
 def test_the_page_is_one_file_beside_the_results(report, results):

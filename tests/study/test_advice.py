@@ -1,12 +1,10 @@
 """firma advise: the paper's rules, our runs, and what it says where they part."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from firma.cli import main
 from firma.errors import BadInput
 from firma.methods import METHODS
 from firma.study.advice import PAPER_BEST, advise
@@ -114,26 +112,16 @@ def test_bad_counts_are_refused(tmp_path, text):
         read_counts(path)
 
 
-def command(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["firma", "advise", *words])
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    return code, capsys.readouterr()
-
-
-def test_the_command_speaks_words_and_json(monkeypatch, capsys, tmp_path):
-    code, said = command(monkeypatch, capsys, "--dataset", "digits", "--scenario", "dir-0.1", "--rounds", "5")
+def test_the_command_speaks_words_and_json(command, tmp_path):
+    code, out, _ = command("advise", "--dataset", "digits", "--scenario", "dir-0.1", "--rounds", "5")
     assert code == 0
     for part in ("Use ", "by the paper", "2-opt saves", "MB", "Mind: 5 rounds are few"):
-        assert part in said.out
+        assert part in out
     path = tmp_path / "counts.csv"
     path.write_text("1,200\n300,4\n90,90\n")
-    code, said = command(monkeypatch, capsys, "--counts", str(path), "--json")
+    code, out, _ = command("advise", "--counts", path, "--json")
     assert code == 0
-    assert {"method", "agree", "warnings", "saving_percent", "over_local"} <= set(json.loads(said.out))
-    code, said = command(monkeypatch, capsys, "--counts", str(path), "--dataset", "digits")
+    assert {"method", "agree", "warnings", "saving_percent", "over_local"} <= set(json.loads(out))
+    code, _, err = command("advise", "--counts", path, "--dataset", "digits")
     assert code == 2
-    assert said.err.count("\n") == 1
+    assert err.count("\n") == 1

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from firma.cli import main
 from firma.errors import BadInput
 from firma.study.grid import Choice, cells
 from firma.study.runner import pending, run_cells, sizes, work
@@ -19,20 +18,14 @@ SMALL = ["--dataset", "digits", "--scenario", "iid", "--seeds", "1", "--rounds",
 CHOICE = Choice(datasets=["digits"], scenarios=["iid"], seeds=1, rounds=1, settings={"extractor_epochs": "1"})
 
 
-def reproduce(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["firma", "reproduce", *words])
-    code = 0
-    try:
-        main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+@pytest.fixture
+def reproduce(command):
+    return lambda *words: command("reproduce", *words)
 
 
-def test_every_cell_is_a_whole_file_and_is_run_once(monkeypatch, capsys, tmp_path):
+def test_every_cell_is_a_whole_file_and_is_run_once(reproduce, tmp_path):
     words = [*SMALL, "--method", "fedavg", "--method", "local", "--out", str(tmp_path)]
-    code, out, err = reproduce(monkeypatch, capsys, *words)
+    code, out, err = reproduce(*words)
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
@@ -41,22 +34,22 @@ def test_every_cell_is_a_whole_file_and_is_run_once(monkeypatch, capsys, tmp_pat
     document = json.loads(files[0].read_text())
     assert {"key", "figures", "configuration", "ring", "history", "metrics", "config"} <= set(document)
     times = [path.stat().st_mtime_ns for path in files]
-    _, out, _ = reproduce(monkeypatch, capsys, *words)
+    _, out, _ = reproduce(*words)
     assert "0 cells run, 4 were there already" in out
     assert [path.stat().st_mtime_ns for path in files] == times
 
 
-def test_a_cell_is_what_firma_run_gives(monkeypatch, capsys, tmp_path):
+def test_a_cell_is_what_firma_run_gives(reproduce, tmp_path):
     import firma
 
-    reproduce(monkeypatch, capsys, *SMALL, "--method", "fedavg", "--preset", "paper", "--out", str(tmp_path))
+    reproduce(*SMALL, "--method", "fedavg", "--preset", "paper", "--out", str(tmp_path))
     (stored,) = read_all(tmp_path)
     result = firma.run("digits", "iid", "fedavg", rounds=1, preset="paper", settings={"extractor_epochs": 1})
     assert stored.result.history.tolist() == result.history.tolist()
 
 
-def test_dry_run_lists_and_writes_nothing(monkeypatch, capsys, tmp_path):
-    _, out, _ = reproduce(monkeypatch, capsys, *SMALL, "--dry-run", "--out", str(tmp_path / "none"))
+def test_dry_run_lists_and_writes_nothing(reproduce, tmp_path):
+    _, out, _ = reproduce(*SMALL, "--dry-run", "--out", str(tmp_path / "none"))
     assert len(out.splitlines()) == 14
     assert not (tmp_path / "none").exists()
 

@@ -112,14 +112,18 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     document: dict[str, Any] = {
         "federation": setup.ring.federation, "method": setup.ring.method, "history": list(outcome.history),
         "order": list(outcome.order), "bytes": outcome.sent, "seconds": outcome.seconds,
-        "training_seconds": outcome.training, "refused": outcome.refused, "checkpoint": str(outcome.checkpoint),
+        "training_seconds": outcome.training, "processor_seconds": outcome.processor,
+        "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
+        "checkpoint": str(outcome.checkpoint),
     }  # fmt: skip
     write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n")
     if json:
         print_json(document)
         return
     share = outcome.training / outcome.seconds if outcome.seconds else 0.0
+    worked = outcome.training_processor / outcome.processor if outcome.processor else 0.0
     done = [accuracy for accuracy in outcome.history if accuracy is not None]
     last = done[-1] if done else float("nan")
-    typer.echo(f"done: accuracy {last:.4f}, {share:.0%} of {outcome.seconds:.1f} s spent training")
+    spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
+    typer.echo(f"done: accuracy {last:.4f}, {spent}")
     typer.echo(f"Written: {setup.state}")

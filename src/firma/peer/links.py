@@ -3,8 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ import grpc
 from firma.peer.desk import Desk, PeerLost
 from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
+from firma.peer.outbox import Outbox
 from firma.peer.reception import DONE, EARLY, SERVICE, STALE
 from firma.peer.ringfile import Ring
 from firma.peer.terms import Tag, Terms, WireError
@@ -23,6 +23,7 @@ from firma.protocol import Message
 
 Record = Callable[[int, Tag, bytes, int, Message], None]
 _PAUSE = 0.1  # seconds before a delivery is tried again
+_TICK = 0.02  # seconds between looks at what is under way
 
 
 @dataclass(frozen=True)
@@ -48,38 +49,44 @@ class Links:
     def __init__(self, identity: Identity, ring: Ring, me: int, terms: Terms, desk: Desk, record: Record) -> None:
         self._lines = {n: open_line(identity, ring, n) for n in range(len(ring.members)) if n != me}
         self._terms, self._desk, self._record, self._silence = terms, desk, record, ring.patience
-        self._pool = ThreadPoolExecutor(4 * len(ring.members), thread_name_prefix="links")
+        self._outbox = Outbox(4 * len(ring.members))
         self._stop = threading.Event()
         self.idle: Callable[[], None] = lambda: None  # called all the while by who waits
 
     def exchange(self, to: tuple[int, ...], wait: tuple[int, ...], message: Message, tag: Tag) -> dict[int, Message]:
-        """Send to everybody in `to`, wait for everybody in `wait`; `Superseded` if the view ends before that."""
+        """Send to everybody in `to`, wait for everybody in `wait`; `Superseded` if the view ends before that.
+
+        What was sent may still be under way when this returns: whoever waits for it says so by not answering.
+        """
         head, values = encode(self._terms, tag, message)
         self._desk.enter(tag)
-
-        def deliver(member: int) -> None:
+        for member in to:
             self._record(member, tag, head, values.nbytes, message)
-            self._deliver(member, tag, lambda: iter([head, *chunks(values)]))
 
-        sending = [self._pool.submit(deliver, member) for member in to]
+            def deliver(on_line: Callable[[], None], member: int = member) -> None:
+                self._deliver(member, tag, lambda: iter([head, *chunks(values)]), on_line)
+
+            self._outbox.post(member, tag[0], deliver)
 
         def check() -> None:
             self.idle()
-            for each in sending:
-                if each.done():
-                    each.result()
+            self._outbox.check(tag[0])
 
-        arrived = self._desk.wait(wait, tag, check)
-        while wait_for(sending, timeout=0.1).not_done:
-            self._desk.check(tag[0])
+        return self._desk.wait(wait, tag, check)
+
+    def settle(self, epoch: int) -> None:
+        """Until all that was sent in a view has arrived; `Superseded` if the view ends before that."""
+        while not self._outbox.check(epoch):
+            self._desk.check(epoch)
             self.idle()
-        check()
-        return arrived
+            self._stop.wait(_TICK)
 
-    def _deliver(self, member: int, tag: Tag, parts: Callable[[], Iterator[bytes]]) -> None:
+    def _deliver(
+        self, member: int, tag: Tag, parts: Callable[[], Iterator[bytes]], on_line: Callable[[], None]
+    ) -> None:
         """Until the member has it or the view is over. Repeating does no harm: what it has, it does not take twice."""
         while self._desk.current(tag[0]) and not self._stop.is_set():
-            answer = self._attempt(member, tag, parts())
+            answer = self._attempt(member, tag, parts(), on_line)
             if answer is not None and answer[0] in (DONE, STALE):  # stale: it is past this exchange, or in a later view
                 return
             if answer is not None and answer[0] != EARLY:
@@ -87,7 +94,7 @@ class Links:
                 raise PeerLost(f"{self._desk.names[member]} refuses a message ({why})")
             self._stop.wait(_PAUSE)
 
-    def _attempt(self, member: int, tag: Tag, parts: Iterator[bytes]) -> bytes | None:
+    def _attempt(self, member: int, tag: Tag, parts: Iterator[bytes], on_line: Callable[[], None]) -> bytes | None:
         """One try; None if the line failed. A try may last as long as it moves or the member shows life."""
         moved = [time.monotonic()]
 
@@ -95,6 +102,7 @@ class Links:
             for part in parts:
                 moved[0] = time.monotonic()
                 yield part
+            on_line()
 
         call: Future[bytes] = self._lines[member].send.future(moving())
         while True:
@@ -141,7 +149,7 @@ class Links:
     def close(self) -> None:
         """Stop sending and hang up."""
         self._stop.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._outbox.close()
         for line in self._lines.values():
             line.channel.close()
 

@@ -101,7 +101,7 @@ class Node:
 
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
-        began = time.perf_counter()
+        began, processor, trained = time.perf_counter(), time.process_time(), self.site.processor
         reception = Reception(self.ring, self.terms, self.log, self.pulse.hello, self.desk, self.council)
         self.reception = reception
         listen = self.setup.listen or self.ring.members[self.me].address
@@ -136,7 +136,8 @@ class Node:
             self._close(server, threads, links, reception)
         return Outcome(
             tuple(work.history), tuple(self.ring.names[n] for n in work.order), self.site.parameters, self.ledger.sent,
-            time.perf_counter() - began, work.training, self.log.total(),
+            time.perf_counter() - began, work.training, time.process_time() - processor, self.site.processor - trained,
+            self.log.total(),
             self.setup.state / f"round-{len(work.history):06d}",
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from firma.peer.desk import Desk
 from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
 from firma.peer.log import Log
+from firma.peer.outbox import AT_ONCE
 from firma.peer.ringfile import Ring
 from firma.peer.terms import Terms, WireError
 from firma.peer.tls import caller, open_server, server_credentials
@@ -23,7 +24,6 @@ from firma.peer.wire import Assembly, decode_head
 SERVICE = "firma.Ring"
 DONE, EARLY, STALE, REFUSED = 0, 1, 2, 3  # first byte of an answer; a sentence follows
 _ANSWERS = {"have": DONE, "early": EARLY, "stale": STALE, "future": REFUSED, "misfit": REFUSED}
-_AT_ONCE = 2  # messages that one member may be sending at a time
 
 
 @dataclass
@@ -75,12 +75,12 @@ class Reception:
             return bytes([EARLY]) + b"this site is not training yet"
         with self._lock:
             self._busy[sender] += 1
-            crowded = self._busy[sender] > _AT_ONCE
+            crowded = self._busy[sender] > AT_ONCE
             self._calls[id(context)] = [context, time.monotonic()]
         try:
             if crowded:  # an earlier try may still be closing: it may ask again
-                self.log.refused("message", self.ring.names[sender], f"more than {_AT_ONCE} at a time")
-                return bytes([EARLY]) + f"more than {_AT_ONCE} messages at a time".encode()
+                self.log.refused("message", self.ring.names[sender], f"more than {AT_ONCE} at a time")
+                return bytes([EARLY]) + f"more than {AT_ONCE} messages at a time".encode()
             return self._receive(self.desk, sender, parts, context)
         except WireError as error:
             self.log.refused("message", self.ring.names[sender], str(error))
@@ -146,6 +146,6 @@ def serve(reception: Reception, identity: Identity, address: str) -> Any:
         },
     )
     members = len(reception.ring.members)
-    pool = ThreadPoolExecutor((_AT_ONCE + 2) * members + 4, thread_name_prefix="reception")
+    pool = ThreadPoolExecutor((AT_ONCE + 2) * members + 4, thread_name_prefix="reception")
     credentials = server_credentials(identity, reception.ring, reception.knocked)
     return open_server(pool, handler, credentials, address, most=6 * members + 8)

@@ -35,7 +35,9 @@ class Outcome:
     parameters: Tensor
     sent: int
     seconds: float
-    training: float
+    training: float  # seconds of them
+    processor: float  # seconds of a core
+    training_processor: float  # seconds of them
     refused: dict[str, int]
     checkpoint: Path
 

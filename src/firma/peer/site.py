@@ -1,5 +1,6 @@
 """A site's own part: its data, its model and its local training, by the same code and seeds as the simulation."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,7 @@ class LocalSite:
         self.layout = model.layout()
         self.path = choose(model, device, self.hyper.batch)
         self._workers = Workers(self.path, 1, 1)
+        self.processor = 0.0  # seconds of a core that training took
         moments = None
         if self.row.persistent == "yes":
             zeros = torch.zeros(self.layout.size, device=device)
@@ -110,7 +112,10 @@ class LocalSite:
         job = Job(self.row, self.hyper, plan.phases)
 
         def work(trainer: Trainer, client: Client) -> float:
-            return train_round(trainer, client, job, plan, self.ring.seed, self.path)
+            before = time.thread_time()
+            accuracy = train_round(trainer, client, job, plan, self.ring.seed, self.path)
+            self.processor += time.thread_time() - before
+            return accuracy
 
         return self._workers.each([self.client], work)[0]
 

@@ -94,6 +94,7 @@ class Work:
             self.waiting.warden.boundary()
             self.desk.check(view.epoch)
             self._round(view.epoch, number)
+        self.links.settle(view.epoch)
 
     def _enter(self, view: View) -> None:
         """Be where the view begins: go back to that round, or come in with what this site last had."""
