@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from firma.disk import sync, whole_folder, write_synced
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.group import State, read_only
 from firma.errors import BadInput
@@ -37,29 +37,21 @@ class Keep:
     def write(self, states: Sequence[State], outcomes: Sequence[RoundOutcome]) -> None:
         """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is whole."""
         target = self.folder / f"round-{len(outcomes):06d}"
-        draft = self.folder / f".{target.name}.draft"
         facts = {
             "format": _FORMAT,
             "groups": [state["numbers"] for state in states],
             "outcomes": [_plain(outcome) for outcome in outcomes],
         }
         try:
-            for old in (draft, target):
-                shutil.rmtree(old, ignore_errors=True)
-            draft.mkdir(parents=True)
-            for number, state in enumerate(states):
-                save_file(
-                    {name: read_only(array).contiguous() for name, array in _arrays(state)}, draft / _name(number)
-                )
-                _synced(draft / _name(number))
-            (draft / "state.json").write_text(json.dumps(facts), encoding="utf-8")
-            _synced(draft / "state.json")
-            draft.rename(target)
-            _synced(self.folder)
+            with whole_folder(target) as draft:
+                for number, state in enumerate(states):
+                    path = draft / _name(number)
+                    save_file({name: read_only(array).contiguous() for name, array in _arrays(state)}, path)
+                    sync(path)
+                write_synced(draft / "state.json", json.dumps(facts).encode())
             for old in self._found()[:-1]:
                 shutil.rmtree(old)
         except OSError as error:
-            shutil.rmtree(draft, ignore_errors=True)
             raise BadInput(
                 f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({error.strerror}); make "
                 "room and give the same command again, it goes on from the round before"
@@ -169,11 +161,3 @@ def _outcome(number: int, plain: dict[str, Any]) -> RoundOutcome:
 
 def _damaged(path: Path, error: Exception) -> BadInput:
     return BadInput(f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to start anew")
-
-
-def _synced(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

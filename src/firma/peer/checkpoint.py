@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from firma.disk import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
-from firma.peer.durable import replace_synced, sync_folder, write_synced
 from firma.peer.site import LocalSite
 
 _PREFIX, _FACTS = "round-", "state.json"
@@ -42,7 +42,6 @@ def write(
     """Save the site after round len(history); the last `keep` checkpoints stay, for others may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
-    draft = folder / f".{target.name}.draft"
     raw = save(_tensors(site))
     moments = site.client.moments
     facts = {
@@ -50,18 +49,12 @@ def write(
         "steps": dict(moments.steps) if moments is not None else {}, "sha256": hashlib.sha256(raw).hexdigest(),
     }  # fmt: skip
     try:
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        write_synced(draft / "state.safetensors", raw)
-        write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
-        if target.exists():
-            shutil.rmtree(target)
-        draft.rename(target)
-        sync_folder(folder)
+        with whole_folder(target) as draft:
+            write_synced(draft / "state.safetensors", raw)
+            write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
         for old in _found(folder)[:-keep]:
             shutil.rmtree(old)
     except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
         raise BadInput(
             f"state = {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); the rounds before are safe, "
             "make room and go on with --resume"

@@ -1,40 +1,15 @@
-"""Small files that survive a crash, and what a member must never forget: its promises in the agreement on views."""
+"""What a member must never forget, whatever happens to its process: its promises in the agreement on views."""
 
 import json
-import os
 from pathlib import Path
 
+from firma.disk import replace_synced
 from firma.errors import BadInput
 from firma.peer.notes import memory_json, read_memory
 from firma.peer.ringfile import Ring
 from firma.peer.views import Memory
 
 _PROMISES, _SHARES = "promises.json", "proportions.json"
-
-
-def write_synced(path: Path, raw: bytes) -> None:
-    """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_synced(path: Path, raw: bytes) -> None:
-    """Replace a file: after a crash it is the old one or the new one, whole."""
-    draft = path.with_name(f".{path.name}.draft")
-    write_synced(draft, raw)
-    draft.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until renames in a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Promises:
