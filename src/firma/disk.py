@@ -35,7 +35,7 @@ def whole_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(target)
         draft.rename(target)
         sync(target.parent)
-    except OSError:
+    except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
 

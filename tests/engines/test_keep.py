@@ -1,5 +1,6 @@
 """Checkpoints of the simulation: bit by bit as if never interrupted, whole or not there."""
 
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -78,15 +79,20 @@ def test_a_draft_is_no_checkpoint_and_damage_is_said(make_federation, tmp_path):
         keep.outcomes()
 
 
-def test_a_full_disk_is_one_sentence(make_federation, tmp_path, monkeypatch):
+@pytest.fixture
+def full_disk():
+    """No file may grow beyond so many bytes until the test ends: writing fails in the kernel, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+def test_a_full_disk_is_one_sentence(make_federation, tmp_path, full_disk, room):
     federation = make_federation("fedavg", 3)
     stopped_after(federation, tmp_path, 1)
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("firma.engines.keep._synced", full)
-    with pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(No space left on device\)"):
+    full_disk(room)
+    with pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); make room"):
         list(Simulation(federation, keep=Keep(tmp_path, federation)).rounds())
     assert len(Keep(tmp_path, federation).outcomes()) == 1
     assert not list(tmp_path.glob("*/.*"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from firma.disk import sync, whole_folder, write_synced
@@ -51,9 +51,10 @@ class Keep:
                 write_synced(draft / "state.json", json.dumps(facts).encode())
             for old in self._found()[:-1]:
                 shutil.rmtree(old)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
             raise BadInput(
-                f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({error.strerror}); make "
+                f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({why}); make "
                 "room and give the same command again, it goes on from the round before"
             ) from None
 
