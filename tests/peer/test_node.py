@@ -10,12 +10,15 @@ import torch
 
 import firma
 from firma.errors import BadInput
+from firma.peer import checkpoint
 from firma.peer.checkpoint import latest
 from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
 from firma.peer.ledger import Ledger, judge
 from firma.peer.node import Node
 from firma.peer.report import Outcome, Setup
+
+from .conftest import made_ring
 
 
 def run_threads(made, resume=False, rounds_before_stop=None, on_notice=lambda text: None, **options):
@@ -192,3 +195,40 @@ def test_what_cannot_be_recorded_is_not_sent(make_ring, monkeypatch, what):
     assert any(isinstance(error, BadInput) and "No space left" in str(error) for error in results.values())
     assert not any(isinstance(each, Outcome) for each in results.values())
     assert not judge(made.state(0) / "audit.jsonl").tensors
+
+
+def test_a_new_ring_file_begins_with_what_the_old_ring_learnt(make_ring, tmp_path):
+    made = make_ring("fibfl++:warmup=no", 2, 2, "iid")
+    old = run_threads(made)
+    (tmp_path / "second").mkdir()
+    again = made_ring(tmp_path / "second", "fibfl++:warmup=no", 3, 1, "iid", set=dict(made.ring.set) | {"rate": 1e-9})
+    run_threads(again, begin_with=lambda number: made.state(number) if number < 2 else None)
+    for number in range(3):
+        first = checkpoint.read(again.state(number), 0, again.ring.digest)
+        assert first.history == ()
+        if number < 2:
+            torch.testing.assert_close(first.tensors["parameters"], old[number].parameters, rtol=0, atol=0)
+            before = checkpoint.read(made.state(number), 2, None)
+            assert first.steps == before.steps
+            torch.testing.assert_close(first.tensors["second"], before.tensors["second"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "says"),
+    [
+        ("fibfl++", {}, "no checkpoint"),
+        ("fibfl++", {"hidden": 31}, "another model"),
+        ("fibfl++:persistent=no", {}, "another model"),
+    ],
+)
+def test_what_cannot_be_begun_with_is_said(make_ring, tmp_path, method, changes, says):
+    old = make_ring("fibfl++", 2, 1, "iid")
+    if says != "no checkpoint":
+        run_threads(old)
+    (tmp_path / "second").mkdir()
+    sizes = {"hidden": 32, "embedding": 16} | changes
+    made = made_ring(tmp_path / "second", method, 2, 1, "iid", set=sizes)
+    setup = Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0), begin_with=old.state(0))
+    with pytest.raises(BadInput, match=says):
+        Node(setup, print)
+    assert not list(made.state(0).glob("round-*"))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
 _VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
 _METRICS = "Answer Prometheus at /metrics on this [HOST:]PORT, such as 9100; without a host, on this machine only."
+_BEGIN = "Start from the last round of an earlier ring: its --state folder, for a new ring file that replaces the old."
 LOST = 3  # exit code: the others are not there or refuse, the checkpoint is whole
 
 
@@ -28,6 +29,7 @@ def join(
     wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
+    begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring; exit code 3 says that the others did not come or refuse.
@@ -46,8 +48,9 @@ def join(
         check_address(listen)
     sends = checked_wire(wire) if wire is not None else None
     setup = Setup(
-        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics
-    )
+        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
+        begin_with,
+    )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)
 

@@ -89,21 +89,26 @@ def latest(folder: Path) -> int:
     return max(((_epoch(path), _rounds(path)) for path in _found(folder)), default=(0, 0))[1]
 
 
+def any_in(folder: Path) -> bool:
+    """Whether there is a checkpoint at all, be it that of round 0."""
+    return bool(_found(folder))
+
+
 def nearest(folder: Path, rounds: int) -> int:
     """The last round up to this one that has a checkpoint, or else the first after it. There is always one."""
     held = [_rounds(path) for path in _found(folder)]
     return max((each for each in held if each <= rounds), default=min(held, default=0))
 
 
-def read(folder: Path, rounds: int, ring: bytes) -> Saved:
-    """The checkpoint after that many rounds, if it is whole and of this ring."""
+def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
+    """The checkpoint after that many rounds, if it is whole and of this ring; None: of any."""
     path = folder / f"{_PREFIX}{rounds:06d}"
     try:
         facts: dict[str, Any] = json.loads((path / _FACTS).read_text())
         raw = (path / "state.safetensors").read_bytes()
         if hashlib.sha256(raw).hexdigest() != facts["sha256"]:
             raise ValueError("its hash is wrong")
-        same = facts["ring"] == ring.hex()
+        same = ring is None or facts["ring"] == ring.hex()
         saved = Saved(
             facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"]
         )
@@ -112,6 +117,17 @@ def read(folder: Path, rounds: int, ring: bytes) -> Saved:
     if not same:
         raise BadInput(f"checkpoint {str(path)!r}: it is of another ring file; name another --state or start anew")
     return saved
+
+
+def begin(site: LocalSite, folder: Path) -> None:
+    """Put a site where an earlier ring left it, if that ring's model was the same."""
+    if not any_in(folder):
+        raise BadInput(f"begin_with = {str(folder)!r}: there is no checkpoint in it")
+    saved = read(folder, latest(folder), None)
+    shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in (saved.tensors, _tensors(site))]
+    if shapes[0] != shapes[1]:
+        raise BadInput(f"begin_with = {str(folder)!r}: it holds another model or method than the ring file's")
+    restore(site, saved)
 
 
 def restore(site: LocalSite, saved: Saved) -> None:

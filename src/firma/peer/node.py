@@ -47,6 +47,8 @@ class Node:
         held = checkpoint.latest(setup.state)
         if held and not setup.resume:
             raise BadInput(f"state = {str(setup.state)!r}: it holds {held} rounds; go on with --resume or name another")
+        if setup.begin_with is not None and not checkpoint.any_in(setup.state):
+            checkpoint.begin(self.site, setup.begin_with)
         promises = Promises(setup.state, ring)
         promises.read()  # whether they are whole and of this ring, before anything is written
         self.log, self.ledger = self._files()
@@ -81,7 +83,7 @@ class Node:
             drawn = noisy_proportions(self.own, self.ring.epsilon) if noisy else proportions(self.own)
             shares = told_once(state, drawn)
         epoch, rounds = checkpoint.tidy(state)
-        if not (state / "round-000000").exists() and rounds == 0:
+        if not checkpoint.any_in(state):
             checkpoint.write(state, self.site, digest, 0, (), [], 1)
         saved = checkpoint.read(state, rounds, digest)
         checkpoint.restore(self.site, saved)

@@ -56,6 +56,7 @@ class Setup:
     wire: Wire | None = None  # how this site's extractor is written; default: as the ring file says
     verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
     metrics: str | None = None  # HOST:PORT of /metrics
+    begin_with: Path | None = None  # the state folder of an earlier ring, whose last round is this one's start
 
 
 OnRound = Callable[[RoundReport], None]
