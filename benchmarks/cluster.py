@@ -24,6 +24,7 @@ import numpy as np
 from machine import busy_seconds, described, wait_for_quiet
 from work import WORKS, Work, federations
 
+from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.cluster import answers, connected, ray
@@ -31,7 +32,6 @@ from firma.engines.crew import Crew
 from firma.engines.federation import Federation
 from firma.engines.ray import RayFederation
 from firma.engines.simulation import Simulation
-from firma.experiment import assemble
 from firma.hyper import Split, hyper_for
 from firma.methods import lookup
 

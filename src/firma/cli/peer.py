@@ -37,8 +37,8 @@ def join(
     Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
     """
     needs_extra()
+    from firma.assembly import device_of
     from firma.encoding import checked_wire
-    from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
     from firma.peer.report import Setup
     from firma.peer.ringfile import read_ring
