@@ -56,7 +56,7 @@ class Links:
     def exchange(self, to: tuple[int, ...], wait: tuple[int, ...], message: Message, tag: Tag) -> dict[int, Message]:
         """Send to everybody in `to`, wait for everybody in `wait`; `Superseded` if the view ends before that.
 
-        What was sent may still be under way when this returns: whoever waits for it says so by not answering.
+        What was sent may still be under way when this returns; `settle` waits for it.
         """
         head, values = encode(self._terms, tag, message)
         self._desk.enter(tag)
