@@ -15,6 +15,8 @@ from firma.hyper import split_for
 from firma.peer.identity import make_identity
 from firma.peer.ringfile import Ring, checked, ring_toml
 
+from .victim import Victim
+
 NAMES = ("ant", "bee", "cat", "dog", "eel")
 
 
@@ -83,3 +85,12 @@ def made_ring(
 def make_ring(tmp_path):
     """`make_ring(method, members, rounds, scenario, **changes of the ring file)`."""
     return partial(made_ring, tmp_path)
+
+
+@pytest.fixture
+def victim(make_ring, tmp_path):
+    made = make_ring("fibfl", 3, 5, "iid")
+    each = Victim(made, tmp_path)
+    yield each
+    each.server.stop(0).wait()
+    each.log.close()
