@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from made_up import made_up_study
 
-from firma.report.part_tables import formula_bytes
+from firma.report.part_tables import ablation, formula_bytes
 from firma.report.repeat import command
 from firma.report.table import (
     MISSING,
@@ -21,7 +21,7 @@ from firma.report.table import (
     mark_best,
 )
 from firma.report.tables import all_tables
-from firma.study.evidence import gathered, published
+from firma.study.evidence import Evidence, Figure, gathered, published
 from firma.study.grid import ablation_rows
 from firma.study.store import read_all
 
@@ -129,3 +129,14 @@ def test_the_command_repeats_the_cell(tmp_path):
         "firma run --dataset digits --scenario iid --method fibfl++:order=given --preset published --seed 0 "
         "--set rate=0.1 --set extractor_epochs=1 --rounds 1"
     )
+
+
+def test_gains_have_the_standard_error_of_a_difference_where_there_are_seeds():
+    place = ("digits", "dir-0.1")
+    figures = {
+        (*place, "fibfl+", "mean_accuracy"): Figure(0.90, 0.03, 9),
+        (*place, "fibfl++", "mean_accuracy"): Figure(0.95, 0.04, 16),
+        (*place, "fibfl", "mean_accuracy"): Figure(0.89),
+    }
+    row = ablation(Evidence("ours", figures), published()).rows[0]
+    assert [entry.text.split(" (")[0] for entry in row[4:]] == ["+1.0", "+5.0 ± 1.4", "+6.0"]  # 0.01 and 0.01: 0.0141

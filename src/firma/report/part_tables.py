@@ -1,6 +1,7 @@
 """Tables of the method's parts: the paper's ablation, each part on and off, and what is sent."""
 
 from collections.abc import Sequence
+from math import hypot
 
 from firma.data.scenario import STUDY as SCENARIOS
 from firma.hyper import hyper_for
@@ -13,6 +14,7 @@ from firma.study.runner import sizes
 
 _PERCENT = "{:.1f}"
 FULL = "fibfl++"
+_ERROR = "Gains ± their standard errors."
 RIVALS = ("fedavg", "fedrep", "rdfl", "local")
 
 
@@ -24,11 +26,11 @@ def ablation(body: Evidence, paper: Evidence) -> Table:
     for dataset in DATASETS:
         place = (dataset, "dir-0.1")
         figures = [entry(body.get(place, m), _PERCENT, 100, paper.get(place, m), True) for m in names]
-        gains = [_gain(body, paper, place, one, other) for one, other in steps]
+        gains = [_gain(body, paper, place, one, other, error=True) for one, other in steps]
         rows.append((Entry(dataset), *figures, *gains))
     title = f"Ablation at dir-0.1, accuracy in % and gains in points ({body.name})"
     columns = ("data set", *names, "Δ gate", "Δ fixes", "Δ both")
-    return Table(slug("ablation", body.name), title, columns, tuple(rows), "In brackets: the paper.")
+    return Table(slug("ablation", body.name), title, columns, tuple(rows), f"{_ERROR} In brackets: the paper.")
 
 
 def fixes(body: Evidence) -> Table:
@@ -39,11 +41,11 @@ def fixes(body: Evidence) -> Table:
     for name in ablation_rows():
         base = base_name(name)
         label = f"fix {letters[name]} alone: {name}" if name in letters else f"without: {name}"
-        gains = [_gain(body, None, place, name, base) for place in places]
+        gains = [_gain(body, None, place, name, base, error=True) for place in places]
         rows.append((Entry(label), Entry(base), *gains))
     columns = ("row", "against", *(f"{dataset} {scenario}" for dataset, scenario in places))
     title = f"Parts of the full method on and off, gains in points ({body.name})"
-    return Table(slug("fixes", body.name), title, columns, tuple(rows))
+    return Table(slug("fixes", body.name), title, columns, tuple(rows), _ERROR)
 
 
 def duels(body: Evidence) -> Table:
@@ -113,9 +115,10 @@ def entry(ours: Figure | None, form: str, scale: float, printed: Figure | None, 
 
 
 def _gain(
-    body: Evidence, paper: Evidence | None, place: Place, one: str, other: str, metric: str = "mean_accuracy"
-) -> Entry:
-    """One method's accuracy less another's, in points, beside the paper's."""
+    body: Evidence, paper: Evidence | None, place: Place, one: str, other: str, metric: str = "mean_accuracy",
+    error: bool = False,
+) -> Entry:  # fmt: skip
+    """One method's accuracy less another's, in points, with its standard error if wanted, beside the paper's."""
 
     def points(evidence: Evidence) -> float | None:
         first, second = evidence.get(place, one, metric), evidence.get(place, other, metric)
@@ -125,7 +128,14 @@ def _gain(
     beside = "" if printed is None else f" ({printed:+.1f})"
     if ours is None:
         return Entry(MISSING + beside, printed=printed)
-    return Entry(f"{ours:+.1f}{beside}", ours, printed=printed)
+    spread = _standard_error(body.get(place, one, metric), body.get(place, other, metric)) if error else ""
+    return Entry(f"{ours:+.1f}{spread}{beside}", ours, printed=printed)
+
+
+def _standard_error(*figures: Figure | None) -> str:
+    """Of a difference of means over seeds, in points; nothing where one of them has a single seed."""
+    errors = [each.error for each in figures if each is not None and each.error is not None]
+    return f" ± {100 * hypot(*errors):.1f}" if len(errors) == len(figures) else ""
 
 
 def _rank(place: Place) -> tuple[int, int]:

@@ -85,7 +85,7 @@ def claims(paper: Evidence, bodies: Mapping[str, Evidence]) -> Table:
 
 
 def _seeds(body: Evidence, dataset: str) -> str:
-    counts = {figure.seeds for key, figure in body.figures.items() if key[0] == dataset}
+    counts = {figure.seeds for key, figure in body.figures.items() if key[0] == dataset and key[2] in METHODS}
     low, high = min(counts), max(counts)
     return f", {high} seed{'s' if high > 1 else ''}" if low == high else f", {low} to {high} seeds"
 
