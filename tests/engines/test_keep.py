@@ -1,6 +1,7 @@
 """Checkpoints of the simulation: bit by bit as if never interrupted, whole or not there."""
 
 import resource
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -79,20 +80,25 @@ def test_a_draft_is_no_checkpoint_and_damage_is_said(make_federation, tmp_path):
         keep.outcomes()
 
 
-@pytest.fixture
-def full_disk():
-    """No file may grow beyond so many bytes until the test ends: writing fails in the kernel, as on a full disk."""
+@contextmanager
+def full_disk(room):
+    """No file may grow beyond so many bytes: writing fails in the kernel, as on a full disk. Pytest's own log too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [0, 1000])
-def test_a_full_disk_is_one_sentence(make_federation, tmp_path, full_disk, room):
+def test_a_full_disk_is_one_sentence(make_federation, tmp_path, room):
     federation = make_federation("fedavg", 3)
     stopped_after(federation, tmp_path, 1)
-    full_disk(room)
-    with pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); make room"):
+    with (
+        full_disk(room),
+        pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); make room"),
+    ):
         list(Simulation(federation, keep=Keep(tmp_path, federation)).rounds())
     assert len(Keep(tmp_path, federation).outcomes()) == 1
     assert not list(tmp_path.glob("*/.*"))
