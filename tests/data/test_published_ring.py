@@ -1,7 +1,7 @@
 """The paper's ring figures, every one that its recipe gives, from the data that are on this machine."""
 
 import csv
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 
@@ -10,7 +10,7 @@ from firma.data.known import KNOWN
 from firma.data.ring import ring_report
 
 UNPUBLISHED = ("skew-2", "skew-3")  # the paper does not say how these two were dealt
-with (Path(__file__).parent / "published_ring.csv").open() as file:
+with (files("firma") / "data_files" / "published_rings.csv").open() as file:
     ROWS = [row for row in csv.DictReader(file) if row["scenario"] not in UNPUBLISHED]
 
 

@@ -6,7 +6,7 @@ from made_up import made_up_study
 from firma.report.curves import COLOURS
 from firma.report.summary_pictures import radar_scores
 from firma.study.evidence import from_rows, gathered
-from firma.study.store import read_all
+from firma.study.store import read_study
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +78,14 @@ def test_evidence_is_written_as_it_is_read(report, results, tmp_path):
     report(results, "--evidence", tmp_path / "evidence.csv")
     with (tmp_path / "evidence.csv").open() as file:
         bodies = from_rows(csv.DictReader(file))
-    ours = gathered(read_all(results))
+    ours = gathered(read_study(results))
     assert list(bodies) == list(ours)
     one, other = (each["paper"].get(("digits", "iid"), "fedavg") for each in (bodies, ours))
     assert one.mean == pytest.approx(other.mean, rel=1e-5)
 
 
 def test_radar_scores_lie_between_0_and_1(results):
-    scores = radar_scores(gathered(read_all(results))["paper"])
+    scores = radar_scores(gathered(read_study(results))["paper"])
     assert len(scores) == 7
     assert all(0 <= value <= 1 for values in scores.values() for value in values)
     assert scores["local"][5] == 1.0

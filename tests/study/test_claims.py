@@ -184,3 +184,11 @@ def test_ranks_and_bests():
     assert rank_at_most("local", 1, names)(ACCURATE, place) is False
     assert best_of(["local", "fibfl++"], names)(ACCURATE, place) is True
     assert best_of(["local"], names)(ACCURATE, place) is False
+
+
+def test_only_comparisons_that_were_run_are_counted():
+    figures = {
+        (*PLACES[0], name, "mean_accuracy"): Figure(value) for name, value in (("fedavg", 0.8), ("fibfl++", 0.9))
+    }
+    verdict = BY_NAME["only-win"].check(Evidence("one place", figures, exact=True))
+    assert verdict.figure.startswith("1 of 1 ")

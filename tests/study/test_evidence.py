@@ -10,7 +10,7 @@ from firma.hyper import hyper_for
 from firma.study.evidence import Evidence, Figure, from_rows, gathered, labels, published, shipped, to_csv
 from firma.study.grid import Choice, cells
 from firma.study.runner import run_cells
-from firma.study.store import at_work, read_all
+from firma.study.store import Study, at_work, read_all
 
 
 def run(folder, **choice):
@@ -30,7 +30,7 @@ def test_the_paper_printed_336_figures():
 def test_seeds_are_one_figure_and_other_settings_another_body(tmp_path):
     run(tmp_path, seeds=2, presets=["paper"])
     stored = run(tmp_path, seeds=1, presets=["paper"], settings={"rate": 0.1, "tau": 0.35})
-    bodies = gathered(stored)
+    bodies = gathered(Study(stored))
     assert list(bodies) == ["paper rate=0.1 rounds=1", "paper rounds=1"]
     figure = bodies["paper rounds=1"].get(("digits", "iid"), "fedavg")
     assert figure.seeds == 2
@@ -55,7 +55,7 @@ def test_a_run_belongs_to_every_preset_with_its_numbers(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hyper, "RECOMMENDED_NUMBERS", hyper.PAPER_NUMBERS)
         assert labels(shared, "fedavg") == ["recommended rounds=1", "paper rounds=1"]
-        assert list(gathered([stored])) == ["paper rounds=1", "recommended rounds=1"]
+        assert list(gathered(Study([stored]))) == ["paper rounds=1", "recommended rounds=1"]
 
 
 def test_csv_there_and_back():

@@ -35,7 +35,7 @@ def advise(
     from firma.study.advice import advise as advice
     from firma.study.evidence import gathered, published, shipped
     from firma.study.profile import from_counts, from_split
-    from firma.study.store import read_all
+    from firma.study.store import read_study
 
     if counts is not None and (dataset is not None or scenario is not None):
         raise BadInput("counts: give either --counts or --dataset and --scenario, not both")
@@ -43,7 +43,7 @@ def advise(
         profile = from_counts(counts, rounds)
     else:
         profile = from_split(dataset or "digits", scenario or "skew-1", clients, rounds)
-    found = advice(profile, published(), shipped() if results is None else gathered(read_all(results)))
+    found = advice(profile, published(), shipped() if results is None else gathered(read_study(results)))
     if json:
         print_json(asdict(found) | {"clients": profile.clients, "rounds": profile.rounds, "dataset": profile.dataset})
         return

@@ -10,7 +10,7 @@ from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.study.evidence import Evidence
-    from firma.study.store import Stored
+    from firma.study.store import Study
 
 
 def report(
@@ -34,11 +34,11 @@ def report(
     from firma.cli.console import out as console
     from firma.results import write_whole
     from firma.study.evidence import gathered, published, to_csv
-    from firma.study.store import read_all
+    from firma.study.store import read_study
 
-    cells, paper = read_all(results), published()
+    study, paper = read_study(results), published()
     if show is not None:
-        print_tables(cells, paper, show, table)
+        print_tables(study, paper, show, table)
         return
     written: list[Path] = []
     drawn: dict[Path, str] = {}
@@ -46,7 +46,7 @@ def report(
         from firma.report.canvas import save
         from firma.report.figures import all_figures
 
-        for picture in all_figures(cells, paper):
+        for picture in all_figures(study, paper):
             saved = save(picture.figure, figures, picture.name)
             drawn[saved[0]] = picture.caption
             written += saved
@@ -54,23 +54,23 @@ def report(
         from firma.report.document import document
 
         links = {Path(relpath(path, markdown.parent)).as_posix(): said for path, said in drawn.items()}
-        write_whole(markdown, document(cells, paper, links))
+        write_whole(markdown, document(study, paper, links))
         written.append(markdown)
     if evidence is not None:
         metrics = ("mean_accuracy", "gini", "worst_client", "bytes_per_round", "rounds_to_half_of_final", "plateau_std")
-        write_whole(evidence, to_csv(gathered(cells), metrics))
+        write_whole(evidence, to_csv(gathered(study), metrics))
         written.append(evidence)
     if out is not None or not written:
         from firma.report.page import page
 
         target = out or results / "report.html"
-        write_whole(target, page(cells, paper))
+        write_whole(target, page(study, paper))
         written.append(target)
     for path in written:
         console.print(f"Written: {path}", soft_wrap=True, highlight=False)
 
 
-def print_tables(cells: "list[Stored]", paper: "Evidence", form: str, part: str) -> None:
+def print_tables(study: "Study", paper: "Evidence", form: str, part: str) -> None:
     """The tables whose name holds `part`, on stdout."""
     import sys
 
@@ -79,7 +79,7 @@ def print_tables(cells: "list[Stored]", paper: "Evidence", form: str, part: str)
 
     if form not in RENDERERS:
         raise BadInput(f"print = {form!r}: choose from {', '.join(RENDERERS)}")
-    tables = tables_of(cells, paper)
+    tables = tables_of(study, paper)
     chosen = [table for table in tables if part in table.name]
     if not chosen:
         raise BadInput(f"table = {part!r}: there are {', '.join(table.name for table in tables)}")

@@ -1,14 +1,14 @@
 """docs/reproduction.md, written from results and from nothing else."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from firma.report.overview import coverage, versions
 from firma.report.table import as_markdown
 from firma.report.tables import all_tables
 from firma.study.claims import CLAIMS
 from firma.study.evidence import Evidence, gathered
-from firma.study.store import Stored
+from firma.study.store import Study
 from firma.study.verdicts import Outcome
 
 _WORDS: Mapping[Outcome, str] = {"holds": "hold", "fails": "fail", "undecided": "are not decided"}
@@ -24,12 +24,12 @@ switches and numbers that were chosen for every method on validation data (bench
 """
 
 
-def document(cells: Sequence[Stored], paper: Evidence, pictures: Mapping[str, str] | None = None) -> str:
+def document(study: Study, paper: Evidence, pictures: Mapping[str, str] | None = None) -> str:
     """The whole page in Markdown; `pictures` are links to figures, from the page, and what each shows."""
-    bodies = gathered(cells)
+    bodies = gathered(study)
     tables = list(all_tables(paper, bodies))
     by_body = [(name, [t for t in tables if t.name.endswith(f"-{name.replace(' ', '-')}")]) for name in bodies]
-    parts = [_LEAD, "## What was run\n", as_markdown(coverage(bodies)), as_markdown(versions(cells))]
+    parts = [_LEAD, "## What was run\n", as_markdown(coverage(bodies)), as_markdown(versions(study.cells))]
     parts += ["## Claims\n", _counted(paper), *(_counted(body) for body in bodies.values())]
     parts += [as_markdown(table) for table in tables if table.name == "claims"]
     for name, group in by_body:

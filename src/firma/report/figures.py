@@ -16,9 +16,9 @@ from firma.report.ring_picture import ring_picture
 from firma.report.round_pictures import convergence, speed
 from firma.report.summary_pictures import fairness, radar, radar_scores, rankings, ring_savings
 from firma.schedule import plan
-from firma.study.evidence import Evidence, evidence, grouped
+from firma.study.evidence import Evidence, gathered, grouped
 from firma.study.grid import DATASETS
-from firma.study.store import Stored
+from firma.study.store import Stored, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,16 +33,16 @@ class Picture:
     figure: "Figure"
 
 
-def all_figures(cells: Sequence[Stored], paper: Evidence) -> Iterator[Picture]:
+def all_figures(study: Study, paper: Evidence) -> Iterator[Picture]:
     """Those that need no runs, then those of each body of runs."""
     yield Picture("design-space", "Who needs a server, and whose head is sent.", design_space())
     yield Picture("ring", "The ring of the digits at Dir 0.1, as given and as 2-opt orders it.", digits_ring())
-    for name, here in grouped(cells).items():
-        yield from _figures_of(name, here, paper)
+    groups = grouped(study.cells)
+    for name, body in gathered(study).items():
+        yield from _figures_of(name, body, groups.get(name, []), paper)
 
 
-def _figures_of(name: str, cells: Sequence[Stored], paper: Evidence) -> Iterator[Picture]:
-    body = evidence(name, cells)
+def _figures_of(name: str, body: Evidence, cells: Sequence[Stored], paper: Evidence) -> Iterator[Picture]:
     for dataset in DATASETS:
         here = [cell for cell in cells if cell.dataset == dataset]
         if here:
@@ -53,6 +53,8 @@ def _figures_of(name: str, cells: Sequence[Stored], paper: Evidence) -> Iterator
             said = f"{dataset}: rounds to half of the final accuracy, plateau σ ({name})"
             yield Picture(slug("speed", dataset, name), said, speed(body, dataset))
     yield Picture(slug("savings", name), f"Ring cost saved by 2-opt ({name})", ring_savings(body, paper))
+    if not cells:
+        return
     yield Picture(slug("fairness", name), f"Accuracy against Gini ({name})", fairness(body))
     if radar_scores(body):
         yield Picture(slug("radar", name), f"Six dimensions ({name}); outside is better", radar(body))

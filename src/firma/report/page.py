@@ -1,7 +1,7 @@
 """The study as one HTML page that opens from disk: nothing is loaded from anywhere."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
 from firma.report.canvas import as_svg
@@ -11,7 +11,7 @@ from firma.report.repeat import repeat_table
 from firma.report.table import Table, as_html
 from firma.report.tables import all_tables
 from firma.study.evidence import Evidence, gathered
-from firma.study.store import Stored
+from firma.study.store import Study
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1400px; margin: 0 auto; padding: 1rem 2rem 4rem; }
@@ -53,9 +53,9 @@ for (const cell of document.querySelectorAll("#claims td")) {
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
-def page(cells: Sequence[Stored], paper: Evidence) -> str:
+def page(study: Study, paper: Evidence) -> str:
     """Claims, tables, figures, configuration, and the command of every cell."""
-    bodies = gathered(cells)
+    bodies, cells = gathered(study), study.cells
     tables = list(all_tables(paper, bodies))
     parts = {
         "Claims": [table for table in tables if table.name == "claims"],
@@ -65,7 +65,7 @@ def page(cells: Sequence[Stored], paper: Evidence) -> str:
     }
     drawn = {title: "".join(as_html(table) for table in group) for title, group in parts.items()}
     sections = {
-        "Claims": drawn["Claims"], "Tables": drawn["Tables"], "Figures": _figures(all_figures(cells, paper)),
+        "Claims": drawn["Claims"], "Tables": drawn["Tables"], "Figures": _figures(all_figures(study, paper)),
         "Configuration": drawn["Configuration"], "Cells": drawn["Cells"],
     }  # fmt: skip
     links = "".join(f'<a href="#{title.lower()}-part">{title}</a>' for title in sections)
@@ -91,8 +91,8 @@ def _figures(pictures: Iterable[Picture]) -> str:
     return "".join(parts)
 
 
-def tables_of(cells: Sequence[Stored], paper: Evidence) -> list[Table]:
+def tables_of(study: Study, paper: Evidence) -> list[Table]:
     """Every table of the page, for printing."""
-    bodies = gathered(cells)
+    bodies, cells = gathered(study), study.cells
     more = [coverage(bodies), versions(cells), configuration(cells), repeat_table(list(cells))]
     return [*all_tables(paper, bodies), *more]

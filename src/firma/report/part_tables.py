@@ -49,11 +49,11 @@ def fixes(body: Evidence) -> Table:
 
 
 def duels(body: Evidence) -> Table:
-    """The full method against one model for all and against training alone, everywhere: points won and lost."""
+    """The full method against the others, everywhere on a data set that was run: points won and lost."""
     rows = []
     metrics = ("mean_accuracy", "worst_client")
     wins = {(other, metric): [0, 0] for metric in metrics for other in RIVALS}
-    for place in PLACES:
+    for place in (place for place in PLACES if place[0] in body.datasets()):
         gains = []
         for metric in metrics:
             for other in RIVALS:
@@ -76,7 +76,8 @@ def duels(body: Evidence) -> Table:
 def communication(body: Evidence) -> Table:
     """Bytes a round, all clients together: counted, beside the formula 2·N·K·p of four-byte weights."""
     rows = []
-    for dataset, size in DATASETS.items():
+    for dataset in body.datasets():
+        size = DATASETS[dataset]
         places = [(dataset, each) for each in SCENARIOS if body.methods((dataset, each), "bytes_per_round")]
         for name in METHODS:
             found = (body.get(place, name, "bytes_per_round") for place in places)

@@ -10,13 +10,14 @@ from firma.study.claims import CLAIMS
 from firma.study.evidence import Evidence
 from firma.study.grid import DATASETS
 
+_ORDERED = "A ring is ordered before anyone trains: it is known where no method was run."
 _PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
 
 
 def all_tables(paper: Evidence, bodies: Mapping[str, Evidence]) -> Iterator[Table]:
     """Every table that the evidence can fill at least in part."""
     for body in bodies.values():
-        for dataset in _datasets(body):
+        for dataset in body.datasets():
             yield by_scenario(body, paper, dataset, "mean_accuracy", "accuracy in %", _PERCENT, 100)
             yield by_scenario(body, paper, dataset, "gini", "Gini coefficient", _THREE, 1, highest=False)
             yield by_scenario(body, None, dataset, "worst_client", "worst client's accuracy in %", _PERCENT, 100)
@@ -24,11 +25,12 @@ def all_tables(paper: Evidence, bodies: Mapping[str, Evidence]) -> Iterator[Tabl
             half = "rounds to half of the final accuracy"
             yield by_scenario(body, None, dataset, "rounds_to_half_of_final", half, _PERCENT, 1, highest=False)
             yield by_scenario(body, None, dataset, "plateau_std", "plateau σ", _FOUR, 1, highest=False)
-        yield ablation(body, paper)
-        if any(":" in key[2] for key in body.figures):
-            yield fixes(body)
-        yield duels(body)
-        yield communication(body)
+        if body.figures:
+            yield ablation(body, paper)
+            if any(":" in key[2] for key in body.figures):
+                yield fixes(body)
+            yield duels(body)
+            yield communication(body)
         yield savings(body, paper)
     yield claims(paper, bodies)
 
@@ -66,7 +68,7 @@ def savings(body: Evidence, paper: Evidence) -> Table:
         rows.append((Entry(dataset), *entries))
     name = slug("savings", body.name)
     title = f"Ring cost saved by 2-opt, in % ({body.name})"
-    return Table(name, title, ("data set", *SCENARIOS), tuple(rows), "In brackets: printed in the paper.")
+    return Table(name, title, ("data set", *SCENARIOS), tuple(rows), f"{_ORDERED} In brackets: printed in the paper.")
 
 
 def claims(paper: Evidence, bodies: Mapping[str, Evidence]) -> Table:
@@ -88,8 +90,3 @@ def _seeds(body: Evidence, dataset: str) -> str:
     counts = {figure.seeds for key, figure in body.figures.items() if key[0] == dataset and key[2] in METHODS}
     low, high = min(counts), max(counts)
     return f", {high} seed{'s' if high > 1 else ''}" if low == high else f", {low} to {high} seeds"
-
-
-def _datasets(body: Evidence) -> list[str]:
-    there = {key[0] for key in body.figures}
-    return [name for name in DATASETS if name in there]

@@ -12,7 +12,7 @@ from typing import Any
 from firma.data.scenario import STUDY as SCENARIOS
 from firma.hyper import PRESETS, Hyper, Split, hyper_for, split_for
 from firma.study.grid import DATASETS
-from firma.study.store import Stored
+from firma.study.store import Stored, Study
 
 Place = tuple[str, str]  # data set, scenario
 PLACES: tuple[Place, ...] = tuple((dataset, scenario) for dataset in DATASETS for scenario in SCENARIOS)
@@ -47,6 +47,11 @@ class Evidence:
     def get(self, place: Place, method: str, metric: str = "mean_accuracy") -> Figure | None:
         """One figure, or None where nobody ran it."""
         return self.figures.get((*place, method, metric))
+
+    def datasets(self) -> list[str]:
+        """The study's data sets that have a figure here."""
+        there = {key[0] for key in self.figures}
+        return [name for name in DATASETS if name in there]
 
     def methods(self, place: Place, metric: str = "mean_accuracy") -> dict[str, Figure]:
         """All methods that have this metric there."""
@@ -97,17 +102,25 @@ def grouped(cells: Iterable[Stored]) -> dict[str, list[Stored]]:
     for cell in cells:
         for name in labels(cell.result.config, cell.result.method):
             groups.setdefault(name, []).append(cell)
-    order: dict[str, int] = {preset: rank for rank, preset in enumerate(reversed(PRESETS))}
-    names = sorted(groups, key=lambda name: (order.get(name, len(order)), name))
-    return {name: groups[name] for name in names}
+    return {name: groups[name] for name in sorted(groups, key=_preset_first)}
 
 
-def gathered(cells: Iterable[Stored]) -> dict[str, Evidence]:
-    """One body of evidence a label."""
-    return {name: evidence(name, group) for name, group in grouped(cells).items()}
+def gathered(study: Study) -> dict[str, Evidence]:
+    """One body of evidence a label; what a ring saves is known where it was ordered, run or not."""
+    groups = grouped(study.cells)
+    savings: dict[str, dict[Place, float]] = {}
+    for ring in study.rings:
+        savings.setdefault(ring.preset, {})[ring.dataset, ring.scenario] = ring.saving_percent
+    names = sorted({*groups, *savings}, key=_preset_first)
+    return {name: _evidence(name, groups.get(name, []), savings.get(name, {})) for name in names}
 
 
-def evidence(name: str, cells: Iterable[Stored]) -> Evidence:
+def _preset_first(name: str) -> tuple[int, str]:
+    order = list(reversed(PRESETS))
+    return order.index(name) if name in order else len(order), name
+
+
+def _evidence(name: str, cells: Iterable[Stored], ordered: Mapping[Place, float]) -> Evidence:
     """Every metric over the seeds of each method, data set and scenario."""
     values: dict[tuple[str, str, str, str], list[float | None]] = {}
     savings: dict[Place, list[float]] = {}
@@ -116,7 +129,7 @@ def evidence(name: str, cells: Iterable[Stored]) -> Evidence:
         for metric, value in cell.result.metrics.items():
             values.setdefault((cell.dataset, cell.scenario, cell.result.method, metric), []).append(value)
     figures = {key: _figure([v for v in found if v is not None]) for key, found in values.items() if None not in found}
-    return Evidence(name, figures, {place: mean(found) for place, found in savings.items()})
+    return Evidence(name, figures, {**ordered, **{place: mean(found) for place, found in savings.items()}})
 
 
 def to_csv(bodies: Mapping[str, Evidence], metrics: Iterable[str]) -> str:

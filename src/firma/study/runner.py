@@ -12,16 +12,16 @@ from firma.data.dataset import Dataset, load_dataset
 from firma.data.ring import ring_report
 from firma.experiment import OnRound, run
 from firma.hyper import hyper_for
-from firma.methods import METHODS, lookup
+from firma.methods import lookup
 from firma.models.mlp import mlp
 from firma.results import Result
 from firma.schedule import phases, warmup_rounds
 from firma.study.grid import DATASETS, Cell
+from firma.study.rings import ORDERED
 from firma.study.store import is_done, save
 
 # Another engine, such as a cluster's, is another function of this type.
 Execute = Callable[[Cell, OnRound | None], tuple[Result, Mapping[str, Any]]]
-_ORDERED = next(row.name for row in METHODS.values() if row.order == "2-opt")
 _RING = ("ring_cost", "cost_identity", "cost_optimised", "saving_percent", "order")
 
 
@@ -45,7 +45,7 @@ def _simulated(
         dataset, cell.scenario, cell.method, clients=cell.clients, rounds=cell.rounds, seed=cell.seed,
         preset=cell.preset, settings=cell.settings, workers=workers, on_round=on_round,
     )  # fmt: skip
-    report = ring_report(dataset, cell.scenario, _ORDERED, cell.clients, cell.preset, cell.settings, cell.seed)
+    report = ring_report(dataset, cell.scenario, ORDERED, cell.clients, cell.preset, cell.settings, cell.seed)
     return result, {name: report[name] for name in _RING}
 
 

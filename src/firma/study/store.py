@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any
 
 from firma.errors import BadInput
 from firma.results import Result, check_writable, from_dict, write_whole
+from firma.study import rings
 from firma.study.grid import FIGURES, Cell, configuration, key
+from firma.study.rings import Ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,14 @@ class Stored:
     def scenario(self) -> str:
         """Name of the scenario."""
         return str(self.result.config["scenario"])
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a results folder holds: cells that were run, and rings that were ordered without running any."""
+
+    cells: Sequence[Stored]
+    rings: Sequence[Ring] = ()
 
 
 def cell_path(folder: Path, cell: Cell) -> Path:
@@ -62,6 +72,11 @@ def read_all(folder: Path) -> list[Stored]:
         raise BadInput(f"results = {str(folder)!r}: no study there; firma reproduce --out {folder} makes one")
     found = (read(path) for path in sorted((folder / "cells").glob("*.json")))
     return [stored for stored in found if stored is not None]
+
+
+def read_study(folder: Path) -> Study:
+    """All that a results folder holds."""
+    return Study(read_all(folder), rings.read(folder))
 
 
 def is_done(folder: Path, cell: Cell) -> bool:
