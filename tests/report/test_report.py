@@ -68,6 +68,13 @@ def test_the_document_holds_only_what_was_run(report, results, tmp_path):
     assert code == 0
     assert "| published | mnist | 0 | 49 | — |" in text
     assert "## Runs: paper" in text
+    body = gathered(read_study(results))["paper"]
+    gains = [
+        100 * (body.get(("digits", scenario), "fibfl++").mean - body.get(("digits", scenario), "fedavg").mean)
+        for scenario in ("iid", "dir-0.1", "skew-1")
+    ]
+    won = sum(gain > 0 for gain in gains)
+    assert f"- paper: `fibfl++` against `fedavg`, mean accuracy: above in {won} of 3, from {min(gains):+.1f}" in text
     assert "On the paper's own tables" in text
     assert not (tmp_path / "report.html").exists()
 

@@ -1,13 +1,14 @@
 """docs/reproduction.md, written from results and from nothing else."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from firma.report.overview import coverage, versions
+from firma.report.part_tables import FULL
 from firma.report.table import as_markdown
 from firma.report.tables import all_tables
 from firma.study.claims import CLAIMS
-from firma.study.evidence import Evidence, gathered
+from firma.study.evidence import PLACES, Evidence, gathered
 from firma.study.store import Study
 from firma.study.verdicts import Outcome
 
@@ -29,7 +30,14 @@ def document(study: Study, paper: Evidence, pictures: Mapping[str, str] | None =
     bodies = gathered(study)
     tables = list(all_tables(paper, bodies))
     by_body = [(name, [t for t in tables if t.name.endswith(f"-{name.replace(' ', '-')}")]) for name in bodies]
-    parts = [_LEAD, "## What was run\n", as_markdown(coverage(bodies)), as_markdown(versions(study.cells))]
+    parts = [
+        _LEAD,
+        "## In short\n",
+        *_short(bodies),
+        "## What was run\n",
+        as_markdown(coverage(bodies)),
+        as_markdown(versions(study.cells)),
+    ]
     parts += ["## Claims\n", _counted(paper), *(_counted(body) for body in bodies.values())]
     parts += [as_markdown(table) for table in tables if table.name == "claims"]
     for name, group in by_body:
@@ -37,6 +45,27 @@ def document(study: Study, paper: Evidence, pictures: Mapping[str, str] | None =
     if pictures:
         parts += ["## Figures\n", *(f"![{said}]({link})\n" for link, said in pictures.items())]
     return "\n".join(parts)
+
+
+def _short(bodies: Mapping[str, Evidence]) -> Iterator[str]:
+    """What most readers come for: against one model for all and against training alone, won how often, by how much."""
+    for body in bodies.values():
+        for other in ("fedavg", "local"):
+            gains = {
+                f"{dataset}, {scenario}": 100 * (own.mean - theirs.mean)
+                for dataset, scenario in PLACES
+                if (own := body.get((dataset, scenario), FULL)) and (theirs := body.get((dataset, scenario), other))
+            }
+            if gains:
+                yield f"- {body.name}: `{FULL}` against `{other}`, mean accuracy: {_won_and_lost(gains)}."
+    yield ""
+
+
+def _won_and_lost(gains: Mapping[str, float]) -> str:
+    """How many were won, and the two extremes."""
+    best, worst = max(gains, key=lambda place: gains[place]), min(gains, key=lambda place: gains[place])
+    won = sum(gain > 0 for gain in gains.values())
+    return f"above in {won} of {len(gains)}, from {gains[worst]:+.1f} points ({worst}) to {gains[best]:+.1f} ({best})"
 
 
 def _counted(body: Evidence) -> str:
