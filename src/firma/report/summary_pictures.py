@@ -100,7 +100,9 @@ def radar(body: Evidence) -> "Figure":
         text.set_horizontalalignment("center" if angle in (0, pi) else "left" if angle < pi else "right")
     axes.set(ylim=(0, 1.02), yticks=[0.25, 0.5, 0.75, 1.0])
     axes.set_yticklabels(["", "0.5", "", "1"], fontsize=7)
-    axes.set_title(f"Six dimensions ({body.name})", fontsize=11, pad=18)
+    places = [place for group in _shared(body) for place in group]
+    over = ", ".join(name for name in DATASETS if any(place[0] == name for place in places))
+    axes.set_title(f"Six dimensions ({body.name}), mean over {len(places)} places of {over}", fontsize=11, pad=18)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.22, 0.5))
     return figure
 
@@ -108,9 +110,9 @@ def radar(body: Evidence) -> "Figure":
 def radar_scores(body: Evidence) -> Mapping[str, Sequence[float]]:
     """Six numbers a method in [0, 1]: accuracies, 1 - Gini, 1 - 10σ of the plateau, the least traffic over its own."""
     methods = in_order(key[2] for key in body.figures)
-    groups = [_common(body, group, methods) for group in (IID, DIRICHLET, SKEW)]
+    groups = _shared(body)
     everywhere = [place for group in groups for place in group]
-    if not methods or not everywhere:
+    if not everywhere:
         return {}
     sent = {name: _mean(body, everywhere, name, "bytes_per_round") for name in methods}
     least = min((value for value in sent.values() if value > 0), default=1.0)
@@ -125,8 +127,11 @@ def radar_scores(body: Evidence) -> Mapping[str, Sequence[float]]:
     }
 
 
-def _common(body: Evidence, group: Sequence[Place], methods: Sequence[str]) -> list[Place]:
-    return [place for place in group if all(body.get(place, name) is not None for name in methods)]
+def _shared(body: Evidence) -> list[list[Place]]:
+    """The IID, Dirichlet and label-skew places that every method was run in."""
+    methods = set(in_order(key[2] for key in body.figures))
+    groups = (IID, DIRICHLET, SKEW)
+    return [[place for place in group if methods and methods <= set(body.methods(place))] for group in groups]
 
 
 def _mean(body: Evidence, group: Sequence[Place], method: str, metric: str) -> float:
