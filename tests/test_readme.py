@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+import firma
 from firma.cli.methods import markdown
+from firma.study.claims import CLAIMS
+from firma.study.evidence import PLACES, published, shipped
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -26,3 +29,44 @@ def test_links_lead_somewhere():
     root = Path(__file__).parent.parent
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
         assert (root / target).exists(), target
+
+
+def test_what_we_found_is_what_the_evidence_says():
+    found = " ".join(README.partition("## What we found")[2].partition("\n## ")[0].split())
+    bodies = shipped()
+    body = bodies["recommended"]
+
+    def gains(other):
+        return {
+            place: 100 * (own.mean - theirs.mean)
+            for place in PLACES
+            if (own := body.get(place, "fibfl++")) and (theirs := body.get(place, other))
+        }
+
+    fedavg, local = gains("fedavg"), gains("local")
+    assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} places" in found
+    assert f"by {max(fedavg.values()):.1f} points" in found
+    assert f"than training alone in {sum(gain > 0 for gain in local.values())} of {len(local)}." in found
+    assert f"(CIFAR-10: {min(fedavg.values()):.1f} points)" in found
+    assert f"(digits at `dir-0.1`: {min(local.values()):.1f} points)" in found
+    collapsed = 100 * bodies["published"].get(("digits", "dir-0.1"), "fedrep").mean
+    assert f"has {collapsed:.1f} % as published" in found
+    for dataset, clients in (("digits", "five clients"), ("mnist", "ten")):
+        sent = [body.get((dataset, "iid"), method, "bytes_per_round").mean for method in ("fibfl++", "fedavg")]
+        assert re.search(rf"{sent[0] / sent[1]:.1f} times [^,.]*with {clients}", found)
+    outcomes = [claim.check(published()).outcome for claim in CLAIMS]
+    counts = [outcomes.count(outcome) for outcome in ("holds", "fails", "undecided")]
+    assert f"Of {len(CLAIMS)} claims of the paper, {counts[0]} hold" in found
+    assert "{} fail and {} cannot be decided".format(*counts[1:]) in found
+    ours, printed = bodies["published"].savings, published().savings
+    same = sum(f"{ours[place]:.1f}" == f"{saving:.1f}" for place, saving in printed.items())
+    assert f"{same} of the {len(printed)} that it prints" in found
+
+
+def test_private_heads_do_not_collapse_when_tests_match():
+    stated = float(re.search(r"and ([0-9.]+) % once clients", README)[1])
+    runs = [
+        firma.run("digits", "dir-0.1", "fedrep", preset="published", settings={"tests": "matched"}, seed=seed)
+        for seed in range(5)
+    ]
+    assert 100 * sum(run.metrics["mean_accuracy"] for run in runs) / 5 == pytest.approx(stated, abs=1)
