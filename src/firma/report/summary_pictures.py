@@ -51,6 +51,9 @@ def ring_savings(body: Evidence, paper: Evidence) -> "Figure":
         axes.bar(
             [spot for spot, _ in known], [saving for _, saving in known], 0.18, color=greys[dataset], label=dataset
         )
+        for spot, saving in known:
+            if saving < 0.5:  # a bar that cannot be seen is not a bar that is missing
+                axes.text(spot, 1, "0", ha="center", fontsize=7, color=INK)
         for spot, scenario in zip(spots, SCENARIOS, strict=True):
             if (printed := paper.savings.get((dataset, scenario))) is not None:
                 axes.plot(spot, printed, marker="o", color="#D55E00", markersize=5, markerfacecolor="none")
