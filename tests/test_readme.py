@@ -9,6 +9,7 @@ import firma
 from firma.cli.methods import markdown
 from firma.study.claims import CLAIMS
 from firma.study.evidence import PLACES, published, shipped
+from firma.study.verdicts import higher
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -49,6 +50,12 @@ def test_what_we_found_is_what_the_evidence_says():
     assert f"than training alone in {sum(gain > 0 for gain in local.values())} of {len(local)}." in found
     assert f"(CIFAR-10: {min(fedavg.values()):.1f} points)" in found
     assert f"(digits at `dir-0.1`: {min(local.values()):.1f} points)" in found
+    for other, places, said in (
+        ("fedavg", fedavg, "{} won, {} lost and {} too close to call against `fedavg`"),
+        ("local", local, "{}, {} and {} against training alone"),
+    ):
+        judged = [higher("fibfl++", other)(body, place) for place in places]
+        assert said.format(*(judged.count(each) for each in (True, False, None))) in found
     collapsed = 100 * bodies["published"].get(("digits", "dir-0.1"), "fedrep").mean
     assert f"has {collapsed:.1f} % as published" in found
     for dataset, clients in (("digits", "five clients"), ("mnist", "ten")):

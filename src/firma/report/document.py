@@ -8,9 +8,9 @@ from firma.report.part_tables import FULL
 from firma.report.table import as_markdown
 from firma.report.tables import all_tables
 from firma.study.claims import CLAIMS
-from firma.study.evidence import PLACES, Evidence, gathered
+from firma.study.evidence import PLACES, Evidence, Place, gathered
 from firma.study.store import Study
-from firma.study.verdicts import Outcome
+from firma.study.verdicts import Outcome, higher
 
 _WORDS: Mapping[Outcome, str] = {"holds": "hold", "fails": "fail", "undecided": "are not decided"}
 _LEAD = """# Reproduction
@@ -52,20 +52,22 @@ def _short(bodies: Mapping[str, Evidence]) -> Iterator[str]:
     for body in bodies.values():
         for other in ("fedavg", "local"):
             gains = {
-                f"{dataset}, {scenario}": 100 * (own.mean - theirs.mean)
-                for dataset, scenario in PLACES
-                if (own := body.get((dataset, scenario), FULL)) and (theirs := body.get((dataset, scenario), other))
+                place: 100 * (own.mean - theirs.mean)
+                for place in PLACES
+                if (own := body.get(place, FULL)) and (theirs := body.get(place, other))
             }
             if gains:
-                yield f"- {body.name}: `{FULL}` against `{other}`, mean accuracy: {_won_and_lost(gains)}."
-    yield ""
+                judged = Counter(higher(FULL, other)(body, place) for place in gains)
+                sure = f"{judged[True]} clearly above, {judged[False]} clearly below, {judged[None]} too close to call"
+                yield f"- {body.name}: `{FULL}` against `{other}`, mean accuracy: {_won_and_lost(gains)}; {sure}."
+    yield "\nClear is more than two standard errors; with one seed, more than a point.\n"
 
 
-def _won_and_lost(gains: Mapping[str, float]) -> str:
+def _won_and_lost(gains: Mapping[Place, float]) -> str:
     """How many were won, and the two extremes."""
-    best, worst = max(gains, key=lambda place: gains[place]), min(gains, key=lambda place: gains[place])
-    won = sum(gain > 0 for gain in gains.values())
-    return f"above in {won} of {len(gains)}, from {gains[worst]:+.1f} points ({worst}) to {gains[best]:+.1f} ({best})"
+    ranked = sorted(gains, key=lambda place: gains[place])
+    low, high = (f"{gains[place]:+.1f} points ({', '.join(place)})" for place in (ranked[0], ranked[-1]))
+    return f"above in {sum(gain > 0 for gain in gains.values())} of {len(gains)}, from {low} to {high}"
 
 
 def _counted(body: Evidence) -> str:

@@ -125,11 +125,13 @@ def only_win(evidence: Evidence) -> Verdict:
     """The one case in which any of the family is more accurate than averaging is digits with one class a client."""
     pairs = [(place, name) for place in PLACES for name in FAMILY]
     run = [(place, name) for place, name in pairs if evidence.get(place, name) and evidence.get(place, "fedavg")]
-    wins = [(place, name) for place, name in run if higher(name, "fedavg")(evidence, place)]
+    judged = {(place, name): higher(name, "fedavg")(evidence, place) for place, name in run}
+    wins = [pair for pair, won in judged.items() if won]
     figure = f"{len(wins)} of {len(run)} comparisons won by the family"
     if any(win != (("digits", "skew-1"), "fibfl++") for win in wins):
         return Verdict("fails", figure)
-    return Verdict("holds" if wins and len(run) == len(pairs) else "undecided", figure)
+    clear = len(run) == len(pairs) and None not in judged.values()
+    return Verdict("holds" if wins and clear else "undecided", figure)
 
 
 def collapse(evidence: Evidence) -> Verdict:
