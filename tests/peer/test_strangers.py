@@ -2,9 +2,11 @@
 
 import contextlib
 import datetime
+import signal
 import socket
 import ssl
 import threading
+import time
 import warnings
 
 import grpc
@@ -21,6 +23,7 @@ from firma.peer.report import Setup
 from firma.peer.wire import chunks, encode
 from firma.protocol import ExtractorState, Message
 
+from .crew import Crew
 from .test_node import assert_same, simulated
 
 
@@ -130,6 +133,38 @@ def test_silent_connections_of_strangers_take_no_ones_place(victim):
     finally:
         for each in idle:
             each.close()
+
+
+def test_strangers_who_knock_all_at_once_do_not_end_the_process(make_ring):
+    """Handshakes begin, break off and fail by the thousand, many at any moment: the member is there afterwards."""
+    crew = Crew(make_ring("fibfl", 3, 5, "iid"))
+    member = crew.start(0)
+    crew.wait(lambda: crew.events(0, "started"))
+    host, port = crew.made.ring.members[0].address.split(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    end = time.monotonic() + 4
+
+    def storm():
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=2) as raw:
+                raw.sendall(b"junk")
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((host, int(port)), timeout=2) as raw,
+                context.wrap_socket(raw) as wrapped,
+            ):
+                wrapped.recv(1)
+
+    threads = [threading.Thread(target=storm) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert member.is_alive(), f"it ended with {member.exitcode}"
+    crew.signal(0, signal.SIGTERM)
+    assert crew.finish() == [130]
+    assert crew.events(0, "stopped")[0]["handshakes_failed"] > 100
 
 
 def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
