@@ -130,6 +130,19 @@ def test_any_number_of_workers_gives_the_same_bits(make_federation, workers):
     assert torch.equal(finish(replace(alone, workers=workers))[0], finish(alone)[0])
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fibfl++"])
+def test_any_number_of_cores_gives_the_same_bits(make_federation, method):
+    """With two threads torch rounds some products otherwise than with one, on some CPUs: nothing here may show it."""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(finish(make_federation(method, 5, rounds=6))[0])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(("size", "passes"), [(5, 2), (150, 1), (150, 75), (600, 1), (600, 300)])
 def test_blending_in_blocks_is_the_whole_product(size, passes):
     rng = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """Applying a round's matrix to the stacked parameters of clients, in place and in little memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -84,8 +84,19 @@ def woven(plan: RoundPlan, order: Sequence[int], accuracies: Sequence[float]) ->
     return weave(rows, order, plan.passes)
 
 
-def blend(mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[int, Tensor] = _NOBODY) -> None:
-    """shared ← weave · shared; `shared` (n, P) holds a row of each of `clients`, `lent` are others' (P,) rows."""
+def _one_by_one(work: Callable[[slice], None], spans: Iterable[slice]) -> None:
+    for span in spans:
+        work(span)
+
+
+def blend(
+    mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[int, Tensor] = _NOBODY,
+    spread: Callable[[Callable[[slice], None], Iterable[slice]], None] = _one_by_one,
+) -> None:  # fmt: skip
+    """shared ← weave · shared; `shared` (n, P) holds a row of each of `clients`, `lent` are others' (P,) rows.
+
+    Parameters do not meet in it, so `spread` may work on spans of them side by side.
+    """
     place = {client: row for row, client in enumerate(clients)}
     runs = [
         torch.tensor([place[client] for client in run], device=shared.device) if ours else [lent[c] for c in run]
@@ -99,13 +110,15 @@ def blend(mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[i
         groups.append(
             (rows, whole, stretch.heard, torch.tensor(stretch.part, dtype=shared.dtype, device=shared.device))
         )
-    for start in range(0, shared.shape[1], _COLUMNS):
-        span = slice(start, start + _COLUMNS)
+
+    def work(span: slice) -> None:
         piece = shared[:, span]
         heard = [piece[run] if isinstance(run, Tensor) else torch.stack([row[span] for row in run]) for run in runs]
         before = heard[0] if len(heard) == 1 else torch.cat(heard)
         for rows, kept_rows, hears, part in groups:
             piece[rows] = (part @ before[hears])[kept_rows]
+
+    spread(work, [slice(start, start + _COLUMNS) for start in range(0, shared.shape[1], _COLUMNS)])
 
 
 def _runs(heard: list[int], ours: Mapping[int, int]) -> Iterator[tuple[bool, list[int]]]:

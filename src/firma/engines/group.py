@@ -81,7 +81,7 @@ class Group:
         others: dict[int, Tensor] = {}
         for numbers, rows in zip(lenders, lent, strict=True):
             others |= zip(numbers, read_only(rows), strict=True)
-        blend(mixing, self.shared(plan), self.numbers, others)
+        blend(mixing, self.shared(plan), self.numbers, others, self.workers.spread)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
         """This group's part of a weighted sum over all clients, (…) in float64, cut in pieces.

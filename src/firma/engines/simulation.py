@@ -13,6 +13,7 @@ from firma.engines.group import Group
 from firma.engines.keep import Keep
 from firma.engines.lockstep import drive
 from firma.engines.traffic import traffic
+from firma.engines.workers import torch_threads
 from firma.mixing import beside, size_weights
 from firma.privacy.audit import Audit
 from firma.protocol import SERVER, hub_round, peer_round
@@ -75,7 +76,8 @@ class Simulation:
             self._group.blend(plan, woven(plan, run.order, accuracies))
         else:
             weights = torch.from_numpy(size_weights(run.sizes)).to(shared)
-            shared.copy_((weights @ shared).expand_as(shared))
+            with torch_threads(1):  # as in blending: the same on any number of cores
+                shared.copy_((weights @ shared).expand_as(shared))
         return traffic(plan, run.clients, shared.shape[1])
 
     def _exchange(self, plan: RoundPlan, accuracies: list[float], audit: Audit) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import os
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -11,6 +11,7 @@ import torch
 
 from firma.training import Client, Path, Trainer
 
+Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
@@ -46,6 +47,16 @@ class Workers:
             largest_first = sorted(clients, key=lambda client: -len(client.labels))
             futures = {client.number: self._pool.submit(one, client) for client in largest_first}
             return [futures[client.number].result() for client in clients]
+
+    def spread(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
+        """`work` on every item, side by side; torch's products take one thread each, for with two some CPUs round them
+        otherwise, and a run would not be the same on another number of cores."""
+        with torch_threads(1):
+            if self._pool is None:
+                for item in items:
+                    work(item)
+            else:
+                list(self._pool.map(work, items))
 
     def close(self) -> None:
         """Let the threads go; what has not begun is dropped."""
