@@ -1,11 +1,13 @@
 """One small Ray cluster for all tests, in processes of its own, and workers on it."""
 
+import faulthandler
 import os
 import secrets
 import subprocess
 import sys
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 # A token for the clusters of these tests alone; Ray reads it when it is imported.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -18,6 +20,14 @@ ray().init("local", num_cpus=8, include_dashboard=False, log_to_driver=False, lo
 print(ray().get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crashes_are_told(request):
+    """When it leaves, Ray takes the signal handlers with it that say where a process crashed: put them back."""
+    yield
+    faulthandler.disable()
+    faulthandler.enable(request.config.stash[fault_handler_stderr_fd_key])
 
 
 @pytest.fixture(scope="session")
