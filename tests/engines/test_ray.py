@@ -18,7 +18,7 @@ from firma.methods import METHODS
 from firma.models import SplitModel, mlp
 
 pytest.importorskip("ray")
-from firma.engines.cluster import answers, spread
+from firma.engines.cluster import answers, ray, spread
 from firma.engines.ray import RayFederation
 from firma.engines.seating import groups
 
@@ -135,6 +135,21 @@ def test_an_error_in_a_worker_is_that_error_here(make_federation, crews):
     broken = replace(federation, models=[SplitModel(*mlp((FEATURES + 1,), 4, 16, 8))], path="autograd")
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         list(RayFederation(broken, crews[1]).rounds())
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ObjectStoreFullError", "its object store is full"), ("OutOfDiskError", "its object store is full"),
+        ("OutOfMemoryError", "a node ran out of memory"),
+    ],
+)  # fmt: skip
+def test_a_cluster_without_room_is_one_sentence_that_says_what_helps(cluster, name, says):
+    def fill():
+        raise getattr(ray().exceptions, name)("42 bytes are free")
+
+    with pytest.raises(firma.BadInput, match=rf"engine = 'ray': {says} \(.*42 bytes are free.*--recover"):
+        answers(ray().remote(fill).remote())
 
 
 def stopped_after(engine, count):
