@@ -1,6 +1,6 @@
 """Applying a round's matrix to the stacked parameters of clients, in place and in little memory."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -84,14 +84,14 @@ def woven(plan: RoundPlan, order: Sequence[int], accuracies: Sequence[float]) ->
     return weave(rows, order, plan.passes)
 
 
-def _one_by_one(work: Callable[[slice], None], spans: Iterable[slice]) -> None:
+def _one_by_one(work: Callable[[slice], None], spans: Sequence[slice]) -> None:
     for span in spans:
         work(span)
 
 
 def blend(
     mixing: Weave, shared: Tensor, clients: Sequence[int], lent: Mapping[int, Tensor] = _NOBODY,
-    spread: Callable[[Callable[[slice], None], Iterable[slice]], None] = _one_by_one,
+    spread: Callable[[Callable[[slice], None], Sequence[slice]], None] = _one_by_one,
 ) -> None:  # fmt: skip
     """shared ← weave · shared; `shared` (n, P) holds a row of each of `clients`, `lent` are others' (P,) rows.
 

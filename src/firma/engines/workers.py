@@ -2,7 +2,7 @@
 
 import os
 import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -48,15 +48,19 @@ class Workers:
             futures = {client.number: self._pool.submit(one, client) for client in largest_first}
             return [futures[client.number].result() for client in clients]
 
-    def spread(self, work: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def spread(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
         """`work` on every item, side by side; torch's products take one thread each, for with two some CPUs round them
         otherwise, and a run would not be the same on another number of cores."""
+
+        def several(first: int) -> None:
+            for item in items[first :: self.count]:
+                work(item)
+
         with torch_threads(1):
             if self._pool is None:
-                for item in items:
-                    work(item)
+                several(0)
             else:
-                list(self._pool.map(work, items))
+                list(self._pool.map(several, range(self.count)))
 
     def close(self) -> None:
         """Let the threads go; what has not begun is dropped."""
