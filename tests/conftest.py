@@ -13,6 +13,10 @@ from firma.hyper import Hyper
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 
+# With threads of its own torch waits, spinning, for cores that other programs have: minutes instead of seconds. And
+# members of a ring that run as threads of this process share the count, which trainers set and put back.
+torch.set_num_threads(1)
+
 FEATURES, CLASSES = 12, 4
 SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
@@ -18,15 +17,6 @@ from firma.peer.ringfile import Ring, checked, ring_toml
 from .victim import Victim
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Members in threads share torch's thread count, which trainers set and put back; in life each has a process."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
