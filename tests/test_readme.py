@@ -44,15 +44,23 @@ def test_what_we_found_is_what_the_evidence_says():
             if (own := body.get(place, "fibfl++")) and (theirs := body.get(place, other))
         }
 
-    fedavg, local = gains("fedavg"), gains("local")
+    fedavg, local, fedrep, rdfl = (gains(other) for other in ("fedavg", "local", "fedrep", "rdfl"))
     assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} places" in found
     assert f"by {max(fedavg.values()):.1f} points" in found
     assert f"than training alone in {sum(gain > 0 for gain in local.values())} of {len(local)}." in found
+    assert f"of the {len(fedrep)} places run so far" in found
+    assert f"is above it in {sum(gain > 0 for gain in fedrep.values())};" in found
     assert f"(CIFAR-10: {min(fedavg.values()):.1f} points)" in found
     assert f"(digits at `dir-0.1`: {min(local.values()):.1f} points)" in found
     for other, places, said in (
         ("fedavg", fedavg, "{} won, {} lost and {} too close to call against `fedavg`"),
         ("local", local, "{}, {} and {} against training alone"),
+        (
+            "fedrep",
+            fedrep,
+            "beyond noise {} are won, {} lost (CIFAR-10 at `dir-0.1` and `skew-1`) and {} too close to call",
+        ),
+        ("rdfl", rdfl, "Against `rdfl`, the plain ring, {} are won, {} lost and {} too close to call"),
     ):
         judged = [higher("fibfl++", other)(body, place) for place in places]
         assert said.format(*(judged.count(each) for each in (True, False, None))) in found

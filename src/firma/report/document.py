@@ -50,7 +50,7 @@ def document(study: Study, paper: Evidence, pictures: Mapping[str, str] | None =
 def _short(bodies: Mapping[str, Evidence]) -> Iterator[str]:
     """What most readers come for: against one model for all and against training alone, won how often, by how much."""
     for body in bodies.values():
-        for other in ("fedavg", "local"):
+        for other in ("fedavg", "fedrep", "rdfl", "local"):
             gains = {
                 place: 100 * (own.mean - theirs.mean)
                 for place in PLACES
