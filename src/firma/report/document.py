@@ -48,7 +48,7 @@ def document(study: Study, paper: Evidence, pictures: Mapping[str, str] | None =
 
 
 def _short(bodies: Mapping[str, Evidence]) -> Iterator[str]:
-    """What most readers come for: against one model for all and against training alone, won how often, by how much."""
+    """What most readers come for: against each baseline and against training alone, won how often, by how much."""
     for body in bodies.values():
         for other in ("fedavg", "fedrep", "rdfl", "local"):
             gains = {
