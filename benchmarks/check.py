@@ -11,8 +11,8 @@ from firma.data.dataset import load_dataset
 from firma.data.partition import deal
 from firma.engines.federation import Federation
 from firma.engines.simulation import Simulation
-from firma.hyper import Split, hyper_for
 from firma.methods import METHODS, lookup
+from firma.settings import Split, hyper_for
 
 _TOLERANCE = 1e-3  # of the distance that the parameters moved; float32 in another order makes 1e-6 to 1e-4
 

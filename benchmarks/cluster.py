@@ -27,13 +27,13 @@ from work import WORKS, Work, federations
 from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
-from firma.engines.cluster import answers, connected, ray
-from firma.engines.crew import Crew
+from firma.engines.actor_pool import Crew
 from firma.engines.federation import Federation
 from firma.engines.ray import RayFederation
+from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation
-from firma.hyper import Split, hyper_for
 from firma.methods import lookup
+from firma.settings import Split, hyper_for
 
 Json = dict[str, Any]
 

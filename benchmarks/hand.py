@@ -17,7 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from firma.engines.federation import ClientData, Federation
-from firma.mixing import beside, power, ring_matrix, ring_row, size_weights
+from firma.mixing.order import neighbours
+from firma.mixing.ring import one_pass
+from firma.mixing.spectrum import power
+from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Phase, RoundPlan
 from firma.seeds import generator
 
@@ -131,13 +134,13 @@ def mix(run: Federation, plan: RoundPlan, stack: Tensor, accuracies: list[float]
     shared = stack[:, layout.span("model" if plan.shares == "model" else "extractor")]
     if plan.mixing == "ring":
         rows = [
-            ring_row(plan.pair, plan.retention, plan.gate, accuracies[left], accuracies[right])
-            for _, (left, right) in sorted(beside(run.order).items())
+            ring_row(pair(plan.weights), plan.retention, plan.gate, accuracies[left], accuracies[right])
+            for _, (left, right) in sorted(neighbours(run.order).items())
         ]
-        matrix = torch.from_numpy(power(ring_matrix(run.order, rows), plan.passes)).float()
+        matrix = torch.from_numpy(power(one_pass(run.order, rows), plan.passes)).float()
         shared.copy_(matrix @ shared)
     elif plan.mixing == "star":
-        weights = torch.from_numpy(size_weights(run.sizes)).float()
+        weights = torch.from_numpy(by_size(run.sizes)).float()
         shared.copy_((weights @ shared).expand_as(shared))
 
 

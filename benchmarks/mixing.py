@@ -16,9 +16,10 @@ from statistics import median
 
 import torch
 
-from firma.engines.blend import Weave, blend, weave
-from firma.engines.workers import Workers, cores, torch_threads
-from firma.mixing import pair, ring_row
+from firma.engines.worker_pool import Workers, cores, torch_threads
+from firma.mixing.blocks import Blocks, apply
+from firma.mixing.ring import all_passes
+from firma.mixing.weights import pair, ring_row
 from firma.models import SplitModel, mlp
 from firma.training import choose
 
@@ -43,13 +44,13 @@ def others(count: int) -> Iterator[None]:
             process.join()
 
 
-def by_torch(mixing: Weave, shared: torch.Tensor) -> None:
+def by_torch(mixing: Blocks, shared: torch.Tensor) -> None:
     with torch_threads(cores()):
-        blend(mixing, shared, range(len(shared)))
+        apply(mixing, shared, range(len(shared)))
 
 
-def side_by_side(workers: Workers, mixing: Weave, shared: torch.Tensor) -> None:
-    blend(mixing, shared, range(len(shared)), spread=workers.spread)
+def side_by_side(workers: Workers, mixing: Blocks, shared: torch.Tensor) -> None:
+    apply(mixing, shared, range(len(shared)), spread=workers.spread)
 
 
 def seconds(work: Callable[[], None]) -> float:
@@ -67,7 +68,7 @@ def main() -> None:
     for clients, shape, hidden, embedding in CASES:
         model = SplitModel(*mlp(shape, 10, hidden, embedding))
         shared = torch.randn(clients, model.layout().span("extractor").stop)
-        mixing = weave([ring_row(pair("golden"), 0.5, None, 1, 1)] * clients, range(clients), -(-clients // 2))
+        mixing = all_passes([ring_row(pair("golden"), 0.5, None, 1, 1)] * clients, range(clients), -(-clients // 2))
         workers = Workers(choose(model, torch.device("cpu"), 64), clients, None)
         ways = (partial(by_torch, mixing, shared), partial(side_by_side, workers, mixing, shared))
         with others(arguments.busy):

@@ -24,9 +24,9 @@ from machine import peak_per_core
 from numba import types
 from numba.extending import intrinsic
 
-from firma.models.mlp import mlp
+from firma.models.catalogue import mlp
+from firma.models.linear_stack import stack_of
 from firma.models.split import SplitModel
-from firma.models.stack import stack_of
 from firma.training import compiled, kernels
 
 PARTS = (

@@ -20,10 +20,10 @@ import torch
 import firma
 from firma import encoding, protocol
 from firma.encoding import WIRES
-from firma.engines.carriage import carried
-from firma.engines.lockstep import drive
+from firma.engines.message_passing import drive, transmitted
+from firma.mixing.kind import exchange
 from firma.models import SplitModel, mlp
-from firma.protocol import peer_round
+from firma.protocol import Participant
 from firma.schedule import RoundPlan
 
 
@@ -108,8 +108,8 @@ def warmup(_):
         vectors = vectors + torch.randn(members, layout.extractor, generator=dice) * 0.005
         exact, errors = vectors.double().mean(0), []
         for wire in WIRES:
-            peers = {i: peer_round(i, range(members), plan, vectors[i], 1.0, 100) for i in range(members)}
-            found = drive(peers, lambda *_: None, lambda said, wire=wire: carried(replace(said, wire=wire), layout))
+            peers = {i: exchange(plan, Participant(i, range(members), vectors[i], 1.0, 100)) for i in range(members)}
+            found = drive(peers, lambda *_: None, lambda said, wire=wire: transmitted(replace(said, wire=wire), layout))
             off = torch.stack([found[i] for i in range(members)]).double() - exact
             errors.append(float((off**2).mean().sqrt() / (exact**2).mean().sqrt()))
         print(f"| {members} | " + " | ".join(f"{error:.2e}" for error in errors) + " |")

@@ -9,9 +9,9 @@ from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.federation import Federation
-from firma.hyper import Split, hyper_for
 from firma.methods import METHODS, lookup
 from firma.schedule import RoundPlan
+from firma.settings import Split, hyper_for
 
 
 @dataclass(frozen=True)

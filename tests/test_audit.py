@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from firma.engines.lockstep import drive
+from firma.engines.message_passing import drive
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
-from firma.mixing import beside
+from firma.mixing.order import neighbours
 from firma.privacy import Audit
 
 
@@ -20,7 +20,7 @@ class Bytes(Audit):
 
 def audited(make_federation, method, **changes):
     federation = make_federation(method, 5, rounds=6, order=(0, 2, 4, 1, 3), **changes)
-    audit = Bytes(federation.models[0].layout(), beside(federation.order))
+    audit = Bytes(federation.models[0].layout(), neighbours(federation.order))
     simulation = Simulation(federation, audit)
     heads = []
     span = federation.models[0].layout().span("head")
@@ -38,7 +38,7 @@ def test_ring_methods_with_private_heads_receive_no_head_and_hear_neighbours_onl
     assert verdict["messages"] > 0
     assert all(name.startswith("extractor.") for name in verdict["tensors"])
     for receipt in audit.receipts:
-        assert receipt.sender in beside((0, 2, 4, 1, 3))[receipt.receiver]
+        assert receipt.sender in neighbours((0, 2, 4, 1, 3))[receipt.receiver]
     # Not even eight numbers in a row of any head at any time are in any message.
     assert not any(head[:32] in raw for raw in audit.raw for head in heads)
 

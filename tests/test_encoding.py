@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import firma
 from firma.encoding import BLOCK, WIRES, checked_wire, pack, size, unpack
-from firma.engines.carriage import carried
+from firma.engines.message_passing import transmitted
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
@@ -121,7 +121,7 @@ def test_a_name_that_is_none():
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_simulations_way_is_the_wires(wire):
-    """What `carried` gives is what a peer decodes from the bytes, for whole extractors and for pieces of them."""
+    """What `transmitted` gives is what a peer decodes from the bytes, for whole extractors and for pieces of them."""
     from firma.peer.terms import Terms, federation_tag
     from firma.peer.wire import Assembly, chunks, decode_head, encode
 
@@ -134,7 +134,7 @@ def test_the_simulations_way_is_the_wires(wire):
         assembly = Assembly(decode_head(terms, head))
         for chunk in chunks(body):
             assembly.feed(chunk)
-        arrived, simulated = assembly.finish(), carried(message, layout)
+        arrived, simulated = assembly.finish(), transmitted(message, layout)
         assert torch.equal(arrived.state.values, simulated.state.values)
         assert arrived.wire == simulated.wire == wire
         assert len(body) == sum(size(wire, count) for count in layout.counts(start, stop))
@@ -179,4 +179,4 @@ def test_every_method_can_be_narrow(method):
 def test_parameters_that_left_the_numbers_are_said_to_have():
     layout = SplitModel(*mlp((3,), 2, 4, 3)).layout()
     with pytest.raises(BadInput, match="lower rate"):
-        carried(Message(ExtractorState(torch.full((5,), math.nan)), wire="int8"), layout)
+        transmitted(Message(ExtractorState(torch.full((5,), math.nan)), wire="int8"), layout)

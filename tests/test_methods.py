@@ -3,8 +3,8 @@
 import pytest
 
 from firma.errors import BadInput
-from firma.hyper import Hyper, hyper_for, split_for
 from firma.methods import METHODS, ablations, lookup, properties
+from firma.settings import Hyper, hyper_for, split_for
 
 
 def test_properties_are_those_of_the_papers_table():

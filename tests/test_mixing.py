@@ -7,18 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firma.mixing import (
-    Gate,
-    beside,
-    min_influence,
-    pair,
-    power,
-    ring_matrix,
-    ring_row,
-    size_weights,
-    spectral_radius,
-    star_matrix,
-)
+from firma.mixing.kind import Average
+from firma.mixing.order import neighbours
+from firma.mixing.ring import one_pass
+from firma.mixing.spectrum import min_influence, power, spectral_radius
+from firma.mixing.weights import by_size, pair, ring_row
+from firma.schedule import Gate
 
 ALPHA, BETA = pair("golden")
 SHARE = st.floats(0, 1)
@@ -30,9 +24,9 @@ def matrix_of(accuracies, retention, threshold, posterior=0.5):
     order = list(range(len(accuracies)))
     rows = [
         ring_row((ALPHA, BETA), retention, gate, accuracies[left], accuracies[right])
-        for _, (left, right) in sorted(beside(order).items())
+        for _, (left, right) in sorted(neighbours(order).items())
     ]
-    return ring_matrix(order, rows)
+    return one_pass(order, rows)
 
 
 def test_golden_pair_is_the_golden_ratio():
@@ -83,21 +77,21 @@ def test_a_power_is_that_many_passes(accuracies, retention, threshold, passes):
 def test_consensus_is_a_fixed_point_on_any_ring(size, random):
     order = list(range(size))
     random.shuffle(order)
-    matrix = ring_matrix(order, [ring_row((ALPHA, BETA), 0.5)] * size)
+    matrix = one_pass(order, [ring_row((ALPHA, BETA), 0.5)] * size)
     np.testing.assert_allclose(matrix @ np.ones(size), np.ones(size))
 
 
 def test_neighbours_of_two_and_of_one():
-    assert ring_matrix([0, 1], [ring_row((ALPHA, BETA), 0.5)] * 2).tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    assert ring_matrix([0], [ring_row((ALPHA, BETA), 0.5)]).tolist() == [[1.0]]
-    assert beside([2, 0, 1]) == {2: (1, 0), 0: (2, 1), 1: (0, 2)}
+    assert one_pass([0, 1], [ring_row((ALPHA, BETA), 0.5)] * 2).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    assert one_pass([0], [ring_row((ALPHA, BETA), 0.5)]).tolist() == [[1.0]]
+    assert neighbours([2, 0, 1]) == {2: (1, 0), 0: (2, 1), 1: (0, 2)}
 
 
 @pytest.mark.parametrize(("size", "retention"), [(5, 0.5), (10, 0.5), (10, 0.9), (50, 0.2)])
 @pytest.mark.parametrize("weights", ["golden", "half"])
 def test_spectral_radius_is_the_circulant_formula(size, retention, weights):
     left, right = pair(weights)
-    matrix = ring_matrix(list(range(size)), [ring_row((left, right), retention)] * size)
+    matrix = one_pass(list(range(size)), [ring_row((left, right), retention)] * size)
     turn = np.exp(2j * np.pi * np.arange(1, size) / size)
     known = np.abs(retention + (1 - retention) * (left * turn + right / turn)).max()
     assert spectral_radius(matrix) == pytest.approx(known)
@@ -105,7 +99,7 @@ def test_spectral_radius_is_the_circulant_formula(size, retention, weights):
 
 def test_the_golden_pair_mixes_slower_than_halves():
     """The paper's Lemma 5.1 says the reverse; the figures are those of SPEC §3."""
-    golden, half = (ring_matrix(list(range(10)), [ring_row(pair(w), 0.5)] * 10) for w in ("golden", "half"))
+    golden, half = (one_pass(list(range(10)), [ring_row(pair(w), 0.5)] * 10) for w in ("golden", "half"))
     assert spectral_radius(golden) == pytest.approx(0.9072, abs=5e-5)
     assert spectral_radius(half) == pytest.approx(0.9045, abs=5e-5)
 
@@ -113,12 +107,12 @@ def test_the_golden_pair_mixes_slower_than_halves():
 def test_coverage_is_a_pattern_and_hardly_a_number():
     size, passes = 50, 25
     row = ring_row((ALPHA, BETA), 0.05 ** (1 / passes), Gate(0.35, 0.5))
-    whole = power(ring_matrix(list(range(size)), [row] * size), passes)
+    whole = power(one_pass(list(range(size)), [row] * size), passes)
     assert 0 < min_influence(whole) < 1e-20
 
 
 def test_star_is_an_average_by_size():
-    matrix = star_matrix([1, 3])
+    matrix = Average(by_size([1, 3])).matrix()
     assert matrix.tolist() == [[0.25, 0.75], [0.25, 0.75]]
-    assert size_weights([1, 3]).tolist() == [0.25, 0.75]
+    assert by_size([1, 3]).tolist() == [0.25, 0.75]
     assert spectral_radius(matrix) == pytest.approx(0)

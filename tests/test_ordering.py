@@ -10,8 +10,8 @@ from hypothesis.extra.numpy import arrays
 
 from firma.data import deal, load_dataset
 from firma.data.partition import class_proportions
-from firma.hyper import split_for
-from firma.ordering import ring_cost, similarity, two_opt
+from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.settings import split_for
 
 PROPORTIONS = st.integers(1, 9).flatmap(lambda n: arrays(float, (n, 4), elements=st.floats(0.01, 1)))
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from firma.engines.lockstep import drive
+from firma.engines.message_passing import drive
 from firma.methods import METHODS
-from firma.mixing import Gate, pair
-from firma.protocol import ExtractorState, Message, ModelState, peer_round
-from firma.schedule import RoundPlan
+from firma.mixing.kind import exchange
+from firma.mixing.weights import pair
+from firma.protocol import ExtractorState, Message, ModelState, Participant
+from firma.schedule import Gate, RoundPlan
 
 
 def ring_plan(**changes):
@@ -16,7 +17,7 @@ def ring_plan(**changes):
         "phases": (),
         "mixing": "ring",
         "shares": "extractor",
-        "pair": pair("golden"),
+        "weights": "golden",
         "retention": 0.5,
     }
     return RoundPlan(**(values | changes))
@@ -26,7 +27,7 @@ def run(plan, vectors, order=None, accuracies=None, sizes=None):
     count = len(vectors)
     order, accuracies = order or list(range(count)), accuracies or [1.0] * count
     peers = {
-        i: peer_round(i, order, plan, torch.tensor(vectors[i]), accuracies[i], (sizes or [1] * count)[i])
+        i: exchange(plan, Participant(i, order, torch.tensor(vectors[i]), accuracies[i], (sizes or [1] * count)[i]))
         for i in range(count)
     }
     sent = []
@@ -34,12 +35,12 @@ def run(plan, vectors, order=None, accuracies=None, sizes=None):
 
 
 def test_one_pass_by_hand():
-    peer = peer_round(1, [0, 1, 2], ring_plan(), torch.tensor([1.0, 2.0]), 0.9, 10)
-    exchange = next(peer)
-    assert exchange.to == exchange.wait == (0, 2)
-    assert exchange.tag == (3, 0)
-    assert isinstance(exchange.message.state, ExtractorState)
-    assert exchange.message.accuracy is None, "nobody asked for it"
+    peer = exchange(ring_plan(), Participant(1, [0, 1, 2], torch.tensor([1.0, 2.0]), 0.9, 10))
+    first = next(peer)
+    assert first.to == first.wait == (0, 2)
+    assert first.tag == (3, 0)
+    assert isinstance(first.message.state, ExtractorState)
+    assert first.message.accuracy is None, "nobody asked for it"
     arrived = {j: Message(ExtractorState(torch.tensor(v))) for j, v in ((0, [10.0, 0.0]), (2, [0.0, 10.0]))}
     with pytest.raises(StopIteration) as stop:
         peer.send(arrived)
@@ -64,7 +65,7 @@ def test_only_neighbours_hear_from_a_peer():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 def test_all_reduce_is_the_average_by_size(size):
-    plan = ring_plan(mixing="all-reduce", pair=(0.0, 0.0))
+    plan = ring_plan(mixing="all-reduce", weights="none")
     vectors = torch.randn(size, 7, generator=torch.Generator().manual_seed(0))
     sizes = list(range(1, size + 1))
     results, sent = run(plan, vectors.tolist(), order=list(reversed(range(size))), sizes=sizes)
@@ -81,6 +82,6 @@ def test_full_models_travel_under_another_type():
 
 
 def test_a_deadlock_is_an_error():
-    peers = {0: peer_round(0, [0, 1, 2], ring_plan(), torch.zeros(1), 1.0, 1)}
+    peers = {0: exchange(ring_plan(), Participant(0, [0, 1, 2], torch.zeros(1), 1.0, 1))}
     with pytest.raises(RuntimeError, match="wait for messages"):
         drive(peers, lambda *_: None)

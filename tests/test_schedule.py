@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from firma.hyper import Hyper, hyper_for
 from firma.methods import METHODS
 from firma.schedule import Phase, plan, round_retention, warmup_rounds
+from firma.settings import Hyper, hyper_for
 
 FULL = METHODS["fibfl++"]
 

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from firma.engines.blend import blend, weave
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS, lookup
-from firma.mixing import Gate, beside, pair, power, ring_matrix, ring_row
+from firma.mixing.blocks import apply
+from firma.mixing.order import neighbours
+from firma.mixing.ring import all_passes, one_pass
+from firma.mixing.spectrum import power
+from firma.mixing.weights import pair, ring_row
 from firma.privacy import Audit
+from firma.schedule import Gate
 from reference import ALGORITHMS, Numbers, make_sites, parameters
 
 # float32 rounding differs between a flat and a per-tensor path; Adam divides by small numbers and amplifies it.
@@ -71,7 +75,7 @@ def test_agrees_with_the_oracle_in_the_published_warmup(make_federation):
 @pytest.mark.parametrize("method", METHODS)
 def test_protocol_gives_what_the_matrix_gives(make_federation, method, clients):
     federation = make_federation(method, clients, rounds=6, noisy=(1,), threshold=0.5)
-    audit = Audit(federation.models[0].layout(), beside(federation.order))
+    audit = Audit(federation.models[0].layout(), neighbours(federation.order))
     by_matrix, by_messages = Simulation(federation), Simulation(federation, audit)
     for left, right in zip(by_matrix.rounds(), by_messages.rounds(), strict=True):
         assert (left.messages, left.sent_bytes) == (right.messages, right.sent_bytes)
@@ -148,15 +152,15 @@ def test_blending_in_blocks_is_the_whole_product(size, passes):
     rng = np.random.default_rng(0)
     order = rng.permutation(size)
     rows = [ring_row(pair("golden"), 0.3 ** (1 / passes), Gate(0.35, 0.5), *rng.uniform(size=2)) for _ in range(size)]
-    matrix = power(ring_matrix(order.tolist(), rows), passes)
+    matrix = power(one_pass(order.tolist(), rows), passes)
     shared = torch.from_numpy(rng.normal(size=(size, 9000))).float()
     expected = torch.from_numpy(matrix).float() @ shared
-    before, whole = shared.clone(), weave(rows, order.tolist(), passes)
-    blend(whole, shared, range(size))
+    before, whole = shared.clone(), all_passes(rows, order.tolist(), passes)
+    apply(whole, shared, range(size))
     torch.testing.assert_close(shared, expected, rtol=1e-5, atol=1e-6)
     for seats in np.array_split(order, 3):  # each group with rows of others that it asks for
-        part, own = whole.of(seats.tolist()), before[seats].clone()
-        asked = {client: before[client] for client in set(part.heard.tolist()) - set(seats.tolist())}
+        part, own = whole.for_group(seats.tolist()), before[seats].clone()
+        asked = {client: before[client] for client in set(part.sources.tolist()) - set(seats.tolist())}
         assert len(asked) < size - len(seats) or 2 * passes >= size or size < 64
-        blend(part, own, seats.tolist(), asked)
+        apply(part, own, seats.tolist(), asked)
         torch.testing.assert_close(own, shared[seats], rtol=1e-6, atol=1e-7)

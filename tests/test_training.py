@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from firma.hyper import Hyper
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
-from firma.models.stack import stack_of
+from firma.models.linear_stack import stack_of
 from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
+from firma.settings import Hyper
 from firma.training import Client, Job, Moments, choose
 from firma.training.autograd import AutogradTrainer
 from firma.training.client import batches, epoch_orders

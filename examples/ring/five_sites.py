@@ -20,7 +20,7 @@ from rich.table import Table
 import firma
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
-from firma.hyper import split_for
+from firma.settings import split_for
 
 NAMES = ("north", "east", "south", "west", "centre")
 SCENARIO = "dir-0.5"

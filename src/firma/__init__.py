@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from firma.experiment import Config as Config
     from firma.experiment import run as run
     from firma.experiment import run_all as run_all
-    from firma.hyper import Hyper as Hyper
     from firma.methods import METHODS as METHODS
     from firma.methods import Method as Method
     from firma.methods import ablations as ablations
@@ -26,12 +25,13 @@ if TYPE_CHECKING:
     from firma.results import Result as Result
     from firma.results import compare as compare
     from firma.results import load as load
+    from firma.settings import Hyper as Hyper
 
 _HOME = {
     "BadInput": "errors",
     "Config": "experiment",
     "Dataset": "data.dataset",
-    "Hyper": "hyper",
+    "Hyper": "settings",
     "METHODS": "methods",
     "Method": "methods",
     "Result": "results",

@@ -8,10 +8,10 @@ from firma.data.dataset import Array, Dataset
 from firma.data.partition import Partition, class_proportions, client_inputs
 from firma.engines.federation import ClientData, Federation
 from firma.errors import BadInput
-from firma.hyper import Hyper
 from firma.methods import Method
+from firma.mixing.order import similarity, two_opt
 from firma.models.split import ModelSource, build_model
-from firma.ordering import similarity, two_opt
+from firma.settings import Hyper
 
 
 def assemble(

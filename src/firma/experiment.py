@@ -16,17 +16,17 @@ from firma.assembly import assemble, device_of
 from firma.data.arrays import validation
 from firma.data.dataset import Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, deal, default_scenario
-from firma.data.scenario import parse
+from firma.data.scenarios import parse
 from firma.encoding import Wire
+from firma.engines.engine import EngineName, Place, Start, started
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.start import EngineName, Place, Start, started
 from firma.errors import BadInput
-from firma.hyper import Preset, Split, build, hyper_for, split_for
 from firma.methods import METHODS, Method, lookup
-from firma.mixing import beside
+from firma.mixing.order import neighbours
 from firma.models.split import ModelSource
 from firma.privacy.audit import Audit
 from firma.results import Result, check_writable
+from firma.settings import Preset, Split, build, hyper_for, split_for
 
 OnRound = Callable[[str, int, RoundOutcome], None]
 
@@ -168,7 +168,7 @@ def _run(
         workers=checked.workers,
         wire=checked.wire,
     )
-    audit = Audit(federation.models[0].layout(), beside(federation.order)) if checked.audit else None
+    audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if checked.audit else None
     running = start(federation, audit)
     outcomes = []
     for outcome in running.rounds():

@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from firma.hyper import Hyper
-from firma.methods import Method, Shares
-from firma.mixing import Gate, pair
+from firma.methods import Method, Shares, Weights
+from firma.settings import Hyper
 
 Mixing = Literal["none", "star", "ring", "all-reduce"]
 
@@ -19,17 +18,24 @@ class Phase:
     epochs: int
 
 
+class Gate(NamedTuple):
+    """The accuracy gate, Eq. 6: neighbours below the threshold have no part in the posterior."""
+
+    threshold: float
+    posterior: float
+
+
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: train these phases, then mix what is shared."""
+    """One round: train these phases, then mix what is shared. `firma.mixing` says what each kind of mixing means."""
 
     number: int  # from 0
     phases: tuple[Phase, ...]
     mixing: Mixing
     shares: Shares
     passes: int = 1
-    pair: tuple[float, float] = (0.0, 0.0)  # weights of the left and the right neighbour
-    retention: float = 1.0  # of one pass
+    weights: Weights = "none"  # of the two neighbours on a ring
+    retention: float = 1.0  # per pass
     gate: Gate | None = None
 
 
@@ -41,7 +47,7 @@ def warmup_rounds(method: Method, hyper: Hyper, rounds: int) -> int:
 
 
 def passes(method: Method, clients: int) -> int:
-    """Exchanges a round: one, or as many as reach the far side of the ring."""
+    """Exchanges per round: one, or as many as reach the far side of the ring."""
     return math.ceil(clients / 2) if method.passes == "cover" else 1
 
 
@@ -63,8 +69,7 @@ def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -
     count = passes(method, clients)
     per_pass = round_retention(method, hyper, rounds, number) ** (1 / count)  # Eq. 9
     gate = Gate(hyper.threshold, hyper.posterior) if method.gate == "yes" else None
-    neighbours = pair(method.weights)
-    return RoundPlan(number, phases(method, hyper), "ring", method.shares, count, neighbours, per_pass, gate)
+    return RoundPlan(number, phases(method, hyper), "ring", method.shares, count, method.weights, per_pass, gate)
 
 
 def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:

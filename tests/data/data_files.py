@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from firma.data.cache import Arrays, sha256
-from firma.data.known import CIFAR10, MNIST, PARTS
+from firma.data.catalogue import CIFAR10, MNIST, PARTS
 
 IDX_NAMES = (
     "train-images-idx3-ubyte",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import firma.data.known
+import firma.data.catalogue
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def empty_cache(monkeypatch, tmp_path):
 
 def test_get_and_list(command, tmp_path, monkeypatch):
     known, arrays = make.small_mnist()
-    monkeypatch.setitem(firma.data.known.KNOWN, "mnist", known)
+    monkeypatch.setitem(firma.data.catalogue.KNOWN, "mnist", known)
     files = make.write_idx(tmp_path / "mine", arrays)
     code, out, _ = command("data", "get", "mnist", "--from", files)
     assert (code, "stored in" in out) == (0, True)

@@ -14,10 +14,8 @@ import pytest
 from PIL import Image
 
 from firma.data.cache import wrong
-from firma.data.cifar import read_sheet
-from firma.data.idx import read_idx
-from firma.data.unpack import decode
-from firma.data.unpickle import read_batch
+from firma.data.cifar_pickle import read_batch
+from firma.data.formats import decode, read_idx, read_sheet
 from firma.errors import BadInput
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from firma.data import cache as cache_module
-from firma.data import fetch
+from firma.data import download
 from firma.data.cache import cache_folder, open_known, present, wrong
-from firma.data.get import get, known_set
+from firma.data.download import get, known_set
 from firma.errors import BadInput
 
 
@@ -190,7 +190,7 @@ def test_a_failing_program_gives_its_last_words(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="was delivered"):
         get(known, tmp_path / "cache", quiet, ["npm"])
     stand_in(tmp_path, monkeypatch, "npm", "exec sleep 5")
-    monkeypatch.setattr(fetch, "_PATIENCE", 0.2)
+    monkeypatch.setattr(download, "_PATIENCE", 0.2)
     with pytest.raises(BadInput, match="given up after"):
         get(known, tmp_path / "cache", quiet, ["npm"])
 

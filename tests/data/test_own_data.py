@@ -74,7 +74,7 @@ def test_natural_without_owners_of_the_tests_is_matched():
     digits = load_dataset("digits")
     owners = np.where(digits.y_train < 5, "low", "high")
     data = natural(digits, owners)
-    found = firma.data.deal(data, "natural", 2, firma.hyper.Split(), 0)
+    found = firma.data.deal(data, "natural", 2, firma.settings.Split(), 0)
     assert set(digits.y_test[found.test[0]]) == {5, 6, 7, 8, 9}
     assert set(digits.y_test[found.test[1]]) == {0, 1, 2, 3, 4}
 

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from firma.data.arrays import natural
 from firma.data.dataset import Dataset, load_dataset
-from firma.data.overview import overview
-from firma.data.partition import class_counts, class_proportions, client_inputs, deal
-from firma.data.rotation import rotated
-from firma.data.scenario import parse
+from firma.data.partition import class_counts, class_proportions, client_inputs, deal, overview
+from firma.data.scenarios import parse, rotated
 from firma.errors import BadInput
-from firma.hyper import Split
+from firma.settings import Split
 
 ALL = Split(min_samples=1)
 SCENARIOS = ("iid", "dir-0.1", "dir-0.8", "skew-1", "skew-2", "quantity-0.5", "rotate-60")

@@ -6,8 +6,8 @@ from importlib.resources import files
 import pytest
 
 from firma.data.cache import cache_folder, present
-from firma.data.known import KNOWN
-from firma.data.ring import ring_report
+from firma.data.catalogue import KNOWN
+from firma.ring_report import ring_report
 
 UNPUBLISHED = ("skew-2", "skew-3")  # the paper does not say how these two were dealt
 with (files("firma") / "data_files" / "published_rings.csv").open() as file:

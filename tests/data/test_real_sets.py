@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from firma.data.cache import cache_folder, open_known, present, wrong
+from firma.data.catalogue import KNOWN
 from firma.data.dataset import load_dataset
-from firma.data.known import KNOWN
 
 
 def needs(name):

@@ -14,7 +14,7 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 
 START = """
 import sys
-from firma.engines.cluster import ray
+from firma.engines.ray_cluster import ray
 ray().init("local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="error",
            object_store_memory=200_000_000)
 print(ray().get_runtime_context().gcs_address, flush=True)
@@ -44,7 +44,7 @@ def address():
 @pytest.fixture(scope="module")
 def cluster(address):
     """This process as a member of it."""
-    from firma.engines.cluster import connected
+    from firma.engines.ray_cluster import connected
 
     with connected(address):
         yield
@@ -53,7 +53,7 @@ def cluster(address):
 @pytest.fixture(scope="module")
 def crews(cluster):
     """Crews of one and of three processes."""
-    from firma.engines.crew import Crew
+    from firma.engines.actor_pool import Crew
 
     with Crew(workers=1) as one, Crew(workers=4, count=3) as three:
         yield {1: one, 3: three}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import firma
-from firma.engines.keep import Keep, fingerprint
+from firma.engines.checkpoint import Keep, fingerprint
 from firma.engines.simulation import Simulation
 from firma.models import SplitModel
 

@@ -12,15 +12,15 @@ from torch import nn
 
 import firma
 from conftest import FEATURES, toy_data
-from firma.engines.keep import Keep
+from firma.engines.checkpoint import Keep
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
 
 pytest.importorskip("ray")
-from firma.engines.cluster import answers, ray, spread
+from firma.engines.placement import groups
 from firma.engines.ray import RayFederation
-from firma.engines.seating import groups
+from firma.engines.ray_cluster import answers, ray, spread
 
 # What is averaged is summed in another order than in the simulation; what is blended on the ring is not.
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 pytest.importorskip("ray")
-from firma.engines.cluster import answers, connected, nodes, ray
-from firma.engines.crew import Crew
+from firma.engines.actor_pool import Crew
 from firma.engines.ray import RayFederation
+from firma.engines.ray_cluster import answers, connected, nodes, ray
 from firma.engines.simulation import Simulation
 
 TWO_NODES = """
 import sys
-from firma.engines.cluster import ray
+from firma.engines.ray_cluster import ray
 ray()
 from ray.cluster_utils import Cluster
 quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import torch
 
+from firma.mixing.kind import exchange as exchange_of
 from firma.peer import checkpoint, durable, links, work
 from firma.peer.identity import load_identity
 from firma.peer.node import Node
 from firma.peer.report import Setup
 from firma.peer.ringfile import read_ring
 from firma.peer.site import LocalSite, load_own
-from firma.protocol import peer_round
+from firma.protocol import Participant
 from firma.schedule import plan
 
 from .conftest import NAMES
@@ -290,7 +291,8 @@ def _go_to(made, site, number, start):
 
 def _lockstep(sites, order, today):
     accuracies = {n: sites[n].train(today) for n in order}
-    peers = {n: peer_round(n, order, today, sites[n].shared, accuracies[n], len(sites[n].client.labels)) for n in order}
+    parts = {n: Participant(n, order, sites[n].shared, accuracies[n], len(sites[n].client.labels)) for n in order}
+    peers = {n: exchange_of(today, part) for n, part in parts.items()}
     results, waiting = {}, {}
     for number, peer in peers.items():
         waiting[number] = next(peer)

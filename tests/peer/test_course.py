@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from firma.hyper import hyper_for
 from firma.methods import lookup
 from firma.peer.course import course
 from firma.schedule import plan
+from firma.settings import hyper_for
 
 
 def made(method, members, rounds):

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from firma.errors import BadInput
-from firma.mixing import Gate, pair
+from firma.mixing.kind import exchange
 from firma.peer.identity import load_identity
 from firma.peer.node import Node
 from firma.peer.report import Setup
 from firma.peer.site import LocalSite
-from firma.protocol import ExtractorState, Message, peer_round
-from firma.schedule import RoundPlan
+from firma.protocol import ExtractorState, Message, Participant
+from firma.schedule import Gate, RoundPlan
 
 from .test_node import assert_exact, run_threads, simulated
 
@@ -109,23 +109,15 @@ def test_the_protocol_asks_for_a_score_in_every_pass_and_only_for_a_gate():
         asked.append((sender, values.tolist()))
         return 0.9 if sender == 2 else 0.1
 
-    plan = RoundPlan(0, (), "ring", "extractor", 2, pair("half"), 0.5, Gate(0.5, 1.0))
+    plan = RoundPlan(0, (), "ring", "extractor", 2, "half", 0.5, Gate(0.5, 1.0))
     said = {0: Message(ExtractorState(torch.tensor([10.0])), 1.0), 2: Message(ExtractorState(torch.tensor([4.0])), 0.0)}
     for gate, expected, questions in (
         (plan.gate, 3.25, [(0, [10.0]), (2, [4.0]), (0, [10.0]), (2, [4.0])]),
         (None, 5.5, []),
     ):
         asked.clear()
-        peer = peer_round(
-            1,
-            [0, 1, 2],
-            RoundPlan(0, (), "ring", "extractor", 2, pair("half"), 0.5, gate),
-            torch.tensor([1.0]),
-            1.0,
-            1,
-            "float32",
-            score,
-        )
+        planned = RoundPlan(0, (), "ring", "extractor", 2, "half", 0.5, gate)
+        peer = exchange(planned, Participant(1, [0, 1, 2], torch.tensor([1.0]), 1.0, 1, "float32", score))
         next(peer)
         peer.send(said)
         with pytest.raises(StopIteration) as stop:
@@ -135,7 +127,7 @@ def test_the_protocol_asks_for_a_score_in_every_pass_and_only_for_a_gate():
 
 
 def test_rubbish_from_the_second_pass_on_is_found_too():
-    plan = RoundPlan(0, (), "ring", "extractor", 2, pair("half"), 0.5, Gate(0.5, 1.0))
+    plan = RoundPlan(0, (), "ring", "extractor", 2, "half", 0.5, Gate(0.5, 1.0))
 
     def score(sender, values):
         return 0.9 if values.abs().max() < 100 else 0.0
@@ -143,7 +135,7 @@ def test_rubbish_from_the_second_pass_on_is_found_too():
     good, bad = (Message(ExtractorState(torch.tensor([value])), 1.0) for value in (1.0, 1e6))
     results = {}
     for judge in (None, score):
-        peer = peer_round(1, [0, 1, 2], plan, torch.tensor([1.0]), 1.0, 1, score=judge)
+        peer = exchange(plan, Participant(1, [0, 1, 2], torch.tensor([1.0]), 1.0, 1, score=judge))
         next(peer)
         peer.send({0: good, 2: good})
         with pytest.raises(StopIteration) as stop:

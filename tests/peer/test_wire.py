@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firma.encoding import WIRES, size
-from firma.engines.carriage import carried
+from firma.engines.message_passing import transmitted
 from firma.models import SplitModel, mlp
 from firma.peer.signature import signature
 from firma.peer.terms import Terms, WireError, federation_tag
@@ -52,7 +52,7 @@ def payloads(draw):
     weight = draw(st.none() | st.floats(1e-3, 1e12))
     wire = draw(st.sampled_from(WIRES))
     state = ExtractorState(torch.tensor(values, dtype=torch.float32), start)
-    return carried(Message(state, accuracy, weight, wire), LAYOUT)  # rounded already: a round trip leaves it
+    return transmitted(Message(state, accuracy, weight, wire), LAYOUT)  # rounded already: a round trip leaves it
 
 
 @settings(deadline=None, max_examples=60)

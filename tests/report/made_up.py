@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from firma.data.scenario import STUDY as SCENARIOS
-from firma.hyper import hyper_for, split_for
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.methods import METHODS
 from firma.results import Result
+from firma.settings import hyper_for, split_for
 from firma.study.evidence import published
 from firma.study.grid import DATASETS, Cell
 from firma.study.store import save

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from firma import hyper
-from firma.hyper import hyper_for
+from firma.settings import hyper_for
 from firma.study.evidence import Evidence, Figure, from_rows, gathered, labels, published, shipped, to_csv
 from firma.study.grid import Choice, cells
 from firma.study.runner import run_cells

@@ -7,7 +7,7 @@ import pytest
 
 from firma.data.dataset import load_dataset
 from firma.errors import BadInput
-from firma.hyper import Hyper, Split
+from firma.settings import Hyper, Split
 from firma.study import grid
 from firma.study.grid import DATASETS, Cell, Choice, ablation_rows, cells, configuration, key
 

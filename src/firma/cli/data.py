@@ -11,7 +11,7 @@ from firma.errors import BadInput
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from firma.data.fetch import Source
+    from firma.data.download import Source
 
 Cache = Annotated[
     Path | None, typer.Option(help="The cache folder. Default: FIRMA_DATA, or firma in the user's cache folder.")
@@ -34,9 +34,9 @@ def get(
     """
     from firma.cli.console import out
     from firma.data.cache import cache_folder
-    from firma.data.get import get as get_set
-    from firma.data.get import known_set
-    from firma.data.known import KNOWN
+    from firma.data.catalogue import KNOWN
+    from firma.data.download import get as get_set
+    from firma.data.download import known_set
 
     chosen = [known_set(each) for each in (KNOWN if "all" in name else dict.fromkeys(name))]
     sources = _sources(source)
@@ -87,8 +87,8 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     from firma.data.cache import present, stored_bytes
+    from firma.data.catalogue import DIGITS_LICENCE, KNOWN
     from firma.data.dataset import digits
-    from firma.data.known import DIGITS_LICENCE, KNOWN
 
     own = digits()
     size = own.x_train.nbytes + own.x_test.nbytes + len(own.y_train) + len(own.y_test)
@@ -104,7 +104,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _sources(names: list[str] | None) -> "list[Source]":
-    from firma.data.fetch import SOURCES
+    from firma.data.download import SOURCES
 
     for name in names or []:
         if name not in SOURCES:

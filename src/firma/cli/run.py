@@ -8,7 +8,7 @@ import typer
 
 from firma.cli.options import DATASET_HELP, ENGINE_HELP, SCENARIO_HELP, WIRE_HELP, Address, Changes, Json, changes
 from firma.errors import BadInput
-from firma.hyper import Hyper, Split
+from firma.settings import Hyper, Split
 
 if TYPE_CHECKING:
     from firma.experiment import Config

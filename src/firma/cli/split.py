@@ -9,7 +9,7 @@ from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario,
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.data.overview import Overview
+    from firma.data.partition import Overview
 
 _MOST_CLASSES = 12  # columns that fit a terminal
 _MOST_CLIENTS = 60
@@ -31,7 +31,7 @@ def split(
     """
     from firma.cli.console import print_json
     from firma.data.dataset import load_dataset
-    from firma.data.overview import overview
+    from firma.data.partition import overview
 
     if clients is not None and clients < 1:
         raise BadInput(f"clients = {clients}: at least 1")

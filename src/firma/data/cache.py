@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.known import PARTS, Known
+from firma.data.catalogue import PARTS, Known
 from firma.errors import BadInput
 
 Bytes = NDArray[np.uint8]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firma.data.cache import cache_folder, open_known
-from firma.data.known import KNOWN
+from firma.data.catalogue import KNOWN
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def load_dataset(source: DatasetSource) -> Dataset:
     PATH.parquet; PATH.csv:COLUMN names the label's column.
     """
     from firma.data.arrays import from_arrays, from_torch, is_torch
-    from firma.data.files import read_file
+    from firma.data.user_files import read_file
 
     if isinstance(source, Dataset):
         return source

@@ -1,17 +1,17 @@
-"""Dealing a data set to clients: a scenario for the training data, and tests to match."""
+"""Dealing a data set to clients: a scenario for the training data, tests to match, and a summary of who holds what."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data import recipes
+from firma.data import scenarios as recipes
 from firma.data.dataset import Array, Dataset
-from firma.data.recipes import Indices
-from firma.data.rotation import check_images, rotated
-from firma.data.scenario import Scenario, parse
+from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
 from firma.errors import BadInput
-from firma.hyper import Split
+from firma.settings import Split, split_for
 
 
 @dataclass(frozen=True)
@@ -128,3 +128,57 @@ def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]
     small = (totals > 0) & (totals < 1)  # a client with any data is tested on one sample at least
     wanted = np.where(small, wanted / np.where(small, totals, 1.0), wanted)
     return recipes.take(dataset.y_test, recipes.apportion(wanted, held), np.random.default_rng(seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """A dealt data set in numbers: `train` and `test` are (N, C) samples of each class, `names` the N clients."""
+
+    dataset: str
+    scenario: str
+    preset: str
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    train: Indices
+    test: Indices
+    dropped: tuple[str, ...]
+    angles: tuple[float, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The overview as plain data, ready for JSON."""
+        rows = [
+            {"client": name, "train": int(train.sum()), "test": int(test.sum()),
+             "train_classes": train.tolist(), "test_classes": test.tolist()}
+            | ({"degrees": self.angles[place]} if self.angles else {})
+            for place, (name, train, test) in enumerate(zip(self.names, self.train, self.test, strict=True))
+        ]  # fmt: skip
+        return {
+            "dataset": self.dataset,
+            "scenario": self.scenario,
+            "preset": self.preset,
+            "classes": list(self.labels),
+            "clients": rows,
+            "dropped": list(self.dropped),
+        }
+
+
+def overview(
+    dataset: Dataset, scenario: str | None, clients: int | None, preset: str, settings: Mapping[str, Any], seed: int
+) -> Overview:
+    """Deal a data set as a run would, and count."""
+    chosen = scenario or default_scenario(dataset)
+    count = clients or dataset.clients
+    partition = deal(dataset, chosen, count, split_for(preset, settings), seed)
+    everyone = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
+    kept = [client for client in range(count) if client not in set(partition.dropped)]
+    return Overview(
+        dataset=dataset.name,
+        scenario=chosen,
+        preset=preset,
+        names=tuple(everyone[client] for client in kept),
+        labels=dataset.labels or tuple(str(label) for label in range(dataset.classes)),
+        train=class_counts(dataset.y_train, partition.train, dataset.classes),
+        test=class_counts(dataset.y_test, partition.test, dataset.classes),
+        dropped=tuple(everyone[client] for client in partition.dropped),
+        angles=partition.angles,
+    )

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.encoding import Wire
-from firma.hyper import Hyper
 from firma.methods import Method
 from firma.models.split import SplitModel
 from firma.schedule import RoundPlan, plan
+from firma.settings import Hyper
 
 
 @dataclass(frozen=True)

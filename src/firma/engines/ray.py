@@ -6,22 +6,21 @@ buffers: on a ring, those of clients whom another group hears; in an average, on
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.blend import woven
-from firma.engines.cluster import Lost, answers, ray
-from firma.engines.crew import Crew, pack
+from firma.engines.actor_pool import Crew, pack
+from firma.engines.checkpoint import Keep
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.keep import Keep
-from firma.engines.seating import groups, loans
-from firma.engines.traffic import traffic
+from firma.engines.placement import groups, transfers
+from firma.engines.ray_cluster import Lost, answers, ray
 from firma.errors import BadInput
-from firma.mixing import size_weights
+from firma.mixing.blocks import Blocks
+from firma.mixing.kind import Average, kind_of
 from firma.schedule import RoundPlan
 from firma.training import choose
 
@@ -109,33 +108,39 @@ class RayFederation:
         tested = self._ask("test")
         answers(mixed)
         shared = self.layout.span("model" if plan.shares == "model" else "extractor")
-        messages, sent = traffic(plan, run.clients, shared.stop - shared.start)
+        messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 
     def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
-        if plan.mixing == "none":
-            return []
-        return self._blend(plan, accuracies) if plan.mixing == "ring" else self._average(plan)
+        run = self.federation
+        match kind_of(plan.mixing).mixture(plan, run.order, run.sizes, accuracies.tolist()):
+            case Blocks() as blocks:
+                return self._by_blocks(plan, blocks)
+            case Average(weights):
+                return self._average(plan, weights)
+            case None:
+                return []
+            case other:
+                assert_never(other)
 
-    def _blend(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
-        """The ring's mixing: each group lends to every other the rows that it hears, then all blend their own."""
-        whole = woven(plan, self.federation.order, accuracies.tolist())
-        shares = [whole.of(numbers) for numbers in self._groups]
-        lent: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
-        for lender, wanted in enumerate(loans(shares, self._groups)):
-            rows = self._several(lender, len(wanted), "lend", plan, *wanted.values()) if wanted else []
-            for (borrower, clients), block in zip(wanted.items(), rows, strict=True):
-                lent[borrower].append((clients, block))
+    def _by_blocks(self, plan: RoundPlan, whole: Blocks) -> Refs:
+        """Each group sends every other the rows that it reads, then all mix their own."""
+        parts = [whole.for_group(numbers) for numbers in self._groups]
+        remote: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
+        for sender, wanted in enumerate(transfers(parts, self._groups)):
+            rows = self._several(sender, len(wanted), "rows", plan, *wanted.values()) if wanted else []
+            for (reader, clients), block in zip(wanted.items(), rows, strict=True):
+                remote[reader].append((clients, block))
         return [
             self._call(
-                group, "blend", plan, share, [clients for clients, _ in lent[group]], *(b for _, b in lent[group])
+                group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
             )
-            for group, share in enumerate(shares)
+            for group, part in enumerate(parts)
         ]
 
-    def _average(self, plan: RoundPlan) -> Refs:
-        """Everybody's average by size: each group sums its clients, then each adds up one piece of all sums."""
-        weights, count = size_weights(self.federation.sizes), len(self._groups)
+    def _average(self, plan: RoundPlan, weights: NDArray[np.float64]) -> Refs:
+        """Everybody's average: each group sums its clients, then each adds up one piece of all sums."""
+        count = len(self._groups)
         parts = [
             self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
             for group, numbers in enumerate(self._groups)

@@ -1,22 +1,22 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
 from collections.abc import Iterator
+from typing import assert_never
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from firma.engines.blend import woven
-from firma.engines.carriage import carried
+from firma.engines.checkpoint import Keep
+from firma.engines.client_group import Group
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.group import Group
-from firma.engines.keep import Keep
-from firma.engines.lockstep import drive
-from firma.engines.traffic import traffic
-from firma.engines.workers import torch_threads
-from firma.mixing import beside, size_weights
+from firma.engines.message_passing import drive, transmitted
+from firma.engines.worker_pool import torch_threads
+from firma.mixing.blocks import Blocks
+from firma.mixing.kind import Average, Cost, exchange, kind_of
+from firma.mixing.order import neighbours
 from firma.privacy.audit import Audit
-from firma.protocol import SERVER, hub_round, peer_round
+from firma.protocol import SERVER, Participant
 from firma.schedule import RoundPlan
 
 
@@ -64,39 +64,44 @@ class Simulation:
                 self._group.restore(state)
         return done
 
-    def _mix(self, plan: RoundPlan, accuracies: list[float]) -> tuple[int, int]:
-        """Blend what is shared, in place; returns messages and bytes."""
-        if plan.mixing == "none":
-            return 0, 0
-        if self.audit is not None or self.federation.wire != "float32":
-            audit = self.audit or Audit(self.layout, beside(self.federation.order))
-            return self._exchange(plan, accuracies, audit)
-        run, shared = self.federation, self._group.shared(plan)
-        if plan.mixing == "ring":
-            self._group.blend(plan, woven(plan, run.order, accuracies))
-        else:
-            weights = torch.from_numpy(size_weights(run.sizes)).to(shared)
-            with torch_threads(1):  # as in blending: the same on any number of cores
-                shared.copy_((weights @ shared).expand_as(shared))
-        return traffic(plan, run.clients, shared.shape[1])
+    def _mix(self, plan: RoundPlan, accuracies: list[float]) -> Cost:
+        """Mix what is shared, in place; returns what that sends."""
+        run, kind = self.federation, kind_of(plan.mixing)
+        if self.audit is not None or run.wire != "float32":
+            return self._exchange(plan, accuracies, self.audit or Audit(self.layout, neighbours(run.order)))
+        shared = self._group.shared(plan)
+        match kind.mixture(plan, run.order, run.sizes, accuracies):
+            case Blocks() as blocks:
+                self._group.mix(plan, blocks)
+            case Average(by_client):
+                weights = torch.from_numpy(by_client).to(shared)
+                with torch_threads(1):  # as in mixing by blocks: the same on any number of cores
+                    shared.copy_((weights @ shared).expand_as(shared))
+            case None:
+                pass
+            case other:
+                assert_never(other)
+        return kind.cost(plan, run.clients, shared.shape[1])
 
-    def _exchange(self, plan: RoundPlan, accuracies: list[float], audit: Audit) -> tuple[int, int]:
+    def _exchange(self, plan: RoundPlan, accuracies: list[float], audit: Audit) -> Cost:
         """The same by the protocol itself, message by message, on the record.
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
         run, whole = self.federation, self.parameters
         shared = whole[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
-        peers = {
-            i: peer_round(i, run.order, plan, shared[i].clone(), accuracies[i], run.sizes[i], run.wire)
+        kind = kind_of(plan.mixing)
+        members = {
+            i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], run.sizes[i], run.wire))
             for i in range(run.clients)
         }
-        if plan.mixing == "star":
-            peers[SERVER] = hub_round(range(run.clients), plan, torch.zeros_like(shared[0]), run.wire)
+        everybody = Participant(SERVER, range(run.clients), torch.zeros_like(shared[0]), 0.0, 0, run.wire)
+        if (hub := kind.server(plan, everybody)) is not None:
+            members[SERVER] = hub
         before = len(audit.receipts)
-        for number, values in drive(peers, audit.record, lambda message: carried(message, self.layout)).items():
+        for number, values in drive(members, audit.record, lambda message: transmitted(message, self.layout)).items():
             if number != SERVER:
                 shared[number] = values
         self._group.stack.copy_(self.path.inward(whole))
         receipts = audit.receipts[before:]
-        return len(receipts), sum(receipt.size for receipt in receipts)
+        return Cost(len(receipts), sum(receipt.size for receipt in receipts))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from firma.errors import BadInput
-from firma.models.mlp import mlp
+from firma.models.catalogue import mlp
 from firma.seeds import torch_seed
 
 Part = Literal["model", "extractor", "head"]

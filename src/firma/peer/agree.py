@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from firma.ordering import similarity, two_opt
+from firma.mixing.order import similarity, two_opt
 from firma.peer.membership import beginning
 from firma.peer.ringfile import Ring
 from firma.peer.views import Compose, Rules, Word

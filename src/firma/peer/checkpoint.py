@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from firma.disk import replace_synced, whole_folder, write_synced
+from firma.atomic_files import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.site import LocalSite
 

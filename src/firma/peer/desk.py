@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from firma.mixing import beside
+from firma.mixing.order import neighbours
 from firma.peer.course import Course
 from firma.peer.hello import Hello
 from firma.peer.inbox import Inbox, Verdict
@@ -62,7 +62,7 @@ class Desk:
             if self.inbox is None:
                 return ()
             course = self.inbox.course
-            return tuple(sorted(set(beside(course.order)[course.me]) - {course.me}))
+            return tuple(sorted(set(neighbours(course.order)[course.me]) - {course.me}))
 
     def begin(self, epoch: int, course: Course | None, start: int) -> None:
         """A view is decided: from now on its messages are taken, or none if this member has no seat in it."""

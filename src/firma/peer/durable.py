@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from firma.disk import replace_synced
+from firma.atomic_files import replace_synced
 from firma.errors import BadInput
 from firma.peer.notes import memory_json, read_memory
 from firma.peer.ringfile import Ring

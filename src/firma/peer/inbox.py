@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from firma.peer.course import Course
+from firma.peer.course import Course, fits
 from firma.peer.terms import Head, Tag
 from firma.protocol import Message
 
@@ -42,7 +42,7 @@ class Inbox:
         if ahead > self.course.lead(self.now):
             return "future"
         expected = self.course.expected(sender, head.tag)
-        return "take" if expected is not None and expected.fits(head) else "misfit"
+        return "take" if expected is not None and fits(expected, head) else "misfit"
 
     def store(self, sender: int, head: Head, message: Message) -> None:
         """Keep a message that was admitted; a second copy that came at the same time changes nothing."""

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from firma.encoding import Wire
 from firma.errors import BadInput
-from firma.hyper import Hyper, Preset, hyper_for, sentence
 from firma.methods import Method, lookup
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
+from firma.settings import Hyper, Preset, hyper_for, sentence
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
 from firma.engines.local import train_round
-from firma.engines.workers import Workers
+from firma.engines.worker_pool import Workers
 from firma.errors import BadInput
 from firma.models.split import build_model
 from firma.peer.ringfile import Ring, Task

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from firma.encoding import Wire
-from firma.mixing import beside, ring_row
+from firma.mixing.kind import exchange, kind_of
 from firma.peer import checkpoint
 from firma.peer.council import Council
 from firma.peer.desk import Desk, Superseded
@@ -19,7 +19,7 @@ from firma.peer.site import LocalSite
 from firma.peer.verify import Verifier
 from firma.peer.views import View
 from firma.peer.waiting import Waiting
-from firma.protocol import Exchange, Message, Peer, Score, accuracies, peer_round
+from firma.protocol import Exchange, Exchanges, Message, Participant, Score
 from firma.schedule import RoundPlan, plan
 
 
@@ -28,15 +28,8 @@ def row_of(
     score: Score | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """What a member and its neighbours weigh in one pass, by name; empty in a warm-up, where all count by size."""
-    if today.mixing != "ring":
-        return {}
-    left, right = beside(order)[me]
-    found = accuracies(arrived, score)
-    row = ring_row(today.pair, today.retention, today.gate, found[left], found[right])
-    weights = dict.fromkeys((names[n] for n in (me, left, right)), 0.0)
-    for member, weight in ((me, row.own), (left, row.left), (right, row.right)):
-        weights[names[member]] += weight
-    return {name: round(weight, 6) for name, weight in weights.items()}
+    weights = kind_of(today.mixing).pass_weights(today, order, me, arrived, score)
+    return {names[member]: round(weight, 6) for member, weight in weights.items()}
 
 
 @dataclass
@@ -118,7 +111,8 @@ class Work:
         accuracy = self._train(today)
         trained = time.perf_counter() - began
         score = Verifier(self.site, today, self.desk.log) if self.verify and today.gate is not None else None
-        peer = peer_round(self.me, self.order, today, self.site.shared, accuracy, self.samples, self.wire, score)
+        part = Participant(self.me, self.order, self.site.shared, accuracy, self.samples, self.wire, score)
+        peer = exchange(today, part)
         mixture = self._drive(peer, epoch, today, score)
         self._trained = None
         self.site.blend(mixture)
@@ -147,18 +141,18 @@ class Work:
             self._trained = (today.number, self.site.train(today))
         return self._trained[1]
 
-    def _drive(self, peer: Peer, epoch: int, today: RoundPlan, score: Score | None) -> Tensor:
+    def _drive(self, peer: Exchanges, epoch: int, today: RoundPlan, score: Score | None) -> Tensor:
         """Run the protocol's generator over the links."""
         arrived: dict[int, Message] | None = None
         while True:
             try:
-                exchange: Exchange = next(peer) if arrived is None else peer.send(arrived)
+                due: Exchange = next(peer) if arrived is None else peer.send(arrived)
             except StopIteration as stop:
                 result: Tensor = stop.value
                 return result
-            number, step = exchange.tag
+            number, step = due.tag
             self.busy = None
-            arrived = self.links.exchange(exchange.to, exchange.wait, exchange.message, (epoch, number + 1, step))
+            arrived = self.links.exchange(due.to, due.wait, due.message, (epoch, number + 1, step))
             self.busy = time.monotonic()
             if step == 0:
                 self._row = row_of(self.me, self.order, today, arrived, self.ring.names, score)

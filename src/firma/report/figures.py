@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import class_proportions, deal
-from firma.hyper import hyper_for, split_for
 from firma.methods import METHODS
-from firma.mixing import ring_row
-from firma.ordering import similarity, two_opt
+from firma.mixing import ring
+from firma.mixing.order import similarity, two_opt
 from firma.report.design_space import design_space
 from firma.report.part_tables import slug
 from firma.report.ring_picture import ring_picture
 from firma.report.round_pictures import convergence, speed
 from firma.report.summary_pictures import fairness, radar, radar_scores, rankings, ring_savings
 from firma.schedule import plan
+from firma.settings import hyper_for, split_for
 from firma.study.evidence import Evidence, gathered, grouped
 from firma.study.grid import DATASETS
 from firma.study.store import Stored, Study
@@ -69,6 +69,4 @@ def digits_ring() -> "Figure":
     ordered = two_opt(similarity(proportions, hyper.ring_cost))
     one = plan(METHODS["fibfl"], hyper, len(proportions), source.rounds, 0)
     orders = [("as given", given), ("as 2-opt orders it", ordered)]
-    return ring_picture(
-        proportions, orders, ring_row(one.pair, one.retention), "digits, dir-0.1: a pie is a client's classes"
-    )
+    return ring_picture(proportions, orders, ring.row(one), "digits, dir-0.1: a pie is a client's classes")

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from firma.data.scenario import STUDY as SCENARIOS
-from firma.hyper import hyper_for, split_for
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.methods import METHODS
 from firma.report.table import Entry, Table, number, words
+from firma.settings import hyper_for, split_for
 from firma.study.evidence import Evidence, labels
 from firma.study.grid import DATASETS
 from firma.study.store import Stored

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from math import hypot
 
-from firma.data.scenario import STUDY as SCENARIOS
-from firma.hyper import hyper_for
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.methods import METHODS, base_name, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, number, words
 from firma.schedule import passes
+from firma.settings import hyper_for
 from firma.study.evidence import PLACES, Evidence, Figure, Place
 from firma.study.grid import DATASETS, FIXES, ablation_rows
 from firma.study.runner import sizes

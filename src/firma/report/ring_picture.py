@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.mixing import Row, beside
+from firma.mixing.order import neighbours
+from firma.mixing.weights import Row
 from firma.report.canvas import INK, canvas
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _ring(axes: "Axes", proportions: NDArray[np.float64], order: Sequence[int], 
     size = len(order)
     unit = proportions / np.linalg.norm(proportions, axis=1, keepdims=True)
     spot = {client: _spot(place, size) for place, client in enumerate(order)}
-    for client, (_, following) in beside(order).items():
+    for client, (_, following) in neighbours(order).items():
         alike = float(unit[client] @ unit[following])
         (x, y), (to_x, to_y) = spot[client], spot[following]
         axes.plot([x, to_x], [y, to_y], color=str(0.85 - 0.85 * alike), linewidth=1 + 3 * alike, zorder=1)

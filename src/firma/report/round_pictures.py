@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firma.data.scenario import STUDY as SCENARIOS
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.report.canvas import MARKS, canvas, colour, in_order, panels, tidy, titled
 from firma.study.evidence import Evidence
 from firma.study.store import Stored

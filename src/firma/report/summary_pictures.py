@@ -5,7 +5,7 @@ from math import pi
 from statistics import mean
 from typing import TYPE_CHECKING, cast
 
-from firma.data.scenario import STUDY as SCENARIOS
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.report.canvas import DATASET_MARKS, INK, MARKS, canvas, colour, in_order, panels, tidy, titled
 from firma.study.evidence import DIRICHLET, IID, SKEW, Evidence, Place
 from firma.study.grid import DATASETS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from firma.data.scenario import STUDY as SCENARIOS
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.methods import METHODS
 from firma.report.part_tables import ablation, communication, duels, entry, fixes, slug
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, words

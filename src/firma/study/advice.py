@@ -6,7 +6,7 @@ from statistics import mean
 
 import numpy as np
 
-from firma.data.scenario import STUDY as SCENARIOS
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.methods import METHODS, lookup, properties
 from firma.schedule import passes
 from firma.study.evidence import Evidence, Place

@@ -4,21 +4,12 @@ from math import cos, pi
 
 import numpy as np
 
-from firma.hyper import hyper_for
 from firma.methods import METHODS
-from firma.mixing import (
-    Gate,
-    Matrix,
-    Row,
-    gated_pair,
-    min_influence,
-    pair,
-    power,
-    ring_matrix,
-    ring_row,
-    spectral_radius,
-)
-from firma.schedule import passes, plan
+from firma.mixing.ring import one_pass
+from firma.mixing.spectrum import Matrix, min_influence, power, spectral_radius
+from firma.mixing.weights import Row, gated_pair, pair, ring_row
+from firma.schedule import Gate, passes, plan
+from firma.settings import hyper_for
 from firma.study.evidence import Evidence
 from firma.study.grid import DATASETS
 from firma.study.runner import sizes
@@ -33,7 +24,7 @@ def _decided(holds: bool, figure: str) -> Verdict:
 
 
 def _ring(clients: int, row: Row) -> Matrix:
-    return ring_matrix(range(clients), [row] * clients)
+    return one_pass(range(clients), [row] * clients)
 
 
 def weights_sum_to_one(_: Evidence) -> Verdict:

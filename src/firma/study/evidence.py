@@ -9,8 +9,8 @@ from math import sqrt
 from statistics import mean, stdev
 from typing import Any
 
-from firma.data.scenario import STUDY as SCENARIOS
-from firma.hyper import PRESETS, Hyper, Split, hyper_for, split_for
+from firma.data.scenarios import STUDY as SCENARIOS
+from firma.settings import PRESETS, Hyper, Split, hyper_for, split_for
 from firma.study.grid import DATASETS
 from firma.study.store import Stored, Study
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from firma.data.scenario import STUDY as SCENARIOS
-from firma.data.scenario import parse
+from firma.data.scenarios import STUDY as SCENARIOS
+from firma.data.scenarios import parse
 from firma.errors import BadInput
-from firma.hyper import Preset, check_preset, hyper_for, split_for
 from firma.methods import METHODS, ablations, lookup
+from firma.settings import Preset, check_preset, hyper_for, split_for
 
 # Raised when the same configuration gives other figures than before: stored cells are then run again.
 FIGURES = 1

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import class_counts, deal
-from firma.data.scenario import STUDY as SCENARIOS
+from firma.data.scenarios import STUDY as SCENARIOS
 from firma.errors import BadInput
-from firma.hyper import split_for
-from firma.ordering import ring_cost, similarity, two_opt
+from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.settings import split_for
 
 Counts = NDArray[np.int64]
 

@@ -7,10 +7,10 @@ from io import StringIO
 from pathlib import Path
 
 from firma.data.dataset import load_dataset
-from firma.data.ring import ring_report
 from firma.errors import BadInput
 from firma.methods import METHODS
 from firma.results import write_whole
+from firma.ring_report import ring_report
 from firma.study.grid import Cell
 
 # The method whose ring is ordered; what it saves is told beside every cell, whoever uses it.

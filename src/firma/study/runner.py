@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.data.ring import ring_report
 from firma.experiment import OnRound, run
-from firma.hyper import hyper_for
 from firma.methods import lookup
-from firma.models.mlp import mlp
+from firma.models.catalogue import mlp
 from firma.results import Result
+from firma.ring_report import ring_report
 from firma.schedule import phases, warmup_rounds
+from firma.settings import hyper_for
 from firma.study.grid import DATASETS, Cell
 from firma.study.rings import ORDERED
 from firma.study.store import is_done, save
@@ -53,7 +53,7 @@ def spread_cells(
     cells: Sequence[Cell], folder: Path, on_start: Callable[[Cell], None], address: str | None
 ) -> Iterator[Finished]:
     """Run cells on a Ray cluster, one a core at a time; this process alone writes, each when it is done."""
-    from firma.engines.cluster import connected, spread
+    from firma.engines.ray_cluster import connected, spread
 
     loaded: dict[str, Dataset] = {}
 

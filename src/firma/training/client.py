@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.hyper import Hyper
 from firma.methods import Method
 from firma.models.split import Part
 from firma.schedule import Phase
+from firma.settings import Hyper
 
 
 @dataclass

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.models.stack import Block, Stack
+from firma.models.linear_stack import Block, Stack
 from firma.schedule import Phase
 from firma.training import kernels, tiles
 from firma.training.client import Client, Job, Moments, epoch_orders

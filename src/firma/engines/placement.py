@@ -1,10 +1,10 @@
-"""Which clients live together when they live in several processes, and whom each process must hear of the others."""
+"""Which clients share a process on a cluster, and which parameters pass between the processes."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from firma.engines.blend import Weave
+from firma.mixing.blocks import Blocks
 
 
 def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -> list[tuple[int, ...]]:
@@ -19,12 +19,12 @@ def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -
     return [tuple(order[start:stop]) for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True)]
 
 
-def loans(shares: Sequence[Weave], parts: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
-    """For every group, which of its clients' parameters it lends to which other: those that its share hears."""
-    owner = {client: group for group, clients in enumerate(parts) for client in clients}
-    lent: list[dict[int, list[int]]] = [{} for _ in parts]
-    for borrower, share in enumerate(shares):
-        for client in dict.fromkeys(share.heard.tolist()):
-            if owner[client] != borrower:
-                lent[owner[client]].setdefault(borrower, []).append(client)
-    return lent
+def transfers(parts: Sequence[Blocks], placed: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+    """For every group, which of its clients' parameters it sends to which other group: those that the other reads."""
+    owner = {client: group for group, clients in enumerate(placed) for client in clients}
+    sent: list[dict[int, list[int]]] = [{} for _ in placed]
+    for reader, part in enumerate(parts):
+        for client in dict.fromkeys(part.sources.tolist()):
+            if owner[client] != reader:
+                sent[owner[client]].setdefault(reader, []).append(client)
+    return sent

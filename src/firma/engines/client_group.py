@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.blend import Weave, blend
 from firma.engines.federation import ClientData, Federation
 from firma.engines.local import train_round
-from firma.engines.workers import Workers
+from firma.engines.worker_pool import Workers
+from firma.mixing.blocks import Blocks, apply
 from firma.schedule import RoundPlan
 from firma.training import Client, Job, Moments, Trainer, choose
 
@@ -71,17 +71,17 @@ class Group:
         """Every client's test accuracy."""
         return self.workers.each(self.clients, _test_accuracy)
 
-    def lend(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
+    def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
         shared, row = self.shared(plan), {number: row for row, number in enumerate(self.numbers)}
         return [shared[[row[number] for number in numbers]].numpy() for numbers in wanted]
 
-    def blend(self, plan: RoundPlan, mixing: Weave, lenders: Sequence[Sequence[int]] = (), *lent: Array) -> None:
-        """This group's part of a ring's mixing; `lent` are the rows of clients elsewhere, `lenders` their numbers."""
+    def mix(self, plan: RoundPlan, blocks: Blocks, owners: Sequence[Sequence[int]] = (), *remote: Array) -> None:
+        """This group's part of mixing by blocks; `remote` are rows of clients elsewhere, `owners` their numbers."""
         others: dict[int, Tensor] = {}
-        for numbers, rows in zip(lenders, lent, strict=True):
+        for numbers, rows in zip(owners, remote, strict=True):
             others |= zip(numbers, read_only(rows), strict=True)
-        blend(mixing, self.shared(plan), self.numbers, others, self.workers.spread)
+        apply(blocks, self.shared(plan), self.numbers, others, self.workers.spread)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
         """This group's part of a weighted sum over all clients, (…) in float64, cut in pieces.

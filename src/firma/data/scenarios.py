@@ -1,9 +1,43 @@
-"""Recipes that deal the rows of one half of a data set to clients by their labels."""
+"""Kinds of heterogeneity: their names, how each deals the training rows to clients, and rotated images."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firma.data.dataset import Array
 from firma.errors import BadInput
+
+STUDY = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")  # the paper's seven
+_PLAIN = ("iid", "natural")
+_NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
+CHOICES = (
+    "iid, dir-ALPHA (such as dir-0.5), skew-K (such as skew-1), quantity-ALPHA (such as quantity-0.5), "
+    "rotate-DEGREES (such as rotate-90) or natural"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A kind of heterogeneity and its number, if it has one."""
+
+    name: str
+    number: float = 0.0
+
+
+def parse(text: str) -> Scenario:
+    """`iid` and `natural`; `dir-`, `quantity-` and `rotate-` with any positive number; `skew-K` with K ≥ 1 classes."""
+    if text in _PLAIN:
+        return Scenario(text)
+    if found := _NUMBERED.fullmatch(text):
+        scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
+        if 0 < scenario.number < float("inf"):
+            return scenario
+    raise BadInput(f"scenario = {text!r}: choose {CHOICES}")
+
 
 Indices = NDArray[np.int64]
 _PRIMARY, _SECONDARY, _MINORITY = 0.55, 0.20, 0.03  # label skew: share of a client's budget per class
@@ -94,3 +128,48 @@ def take(labels: NDArray[np.int64], counts: Indices, rng: np.random.Generator) -
         for part, mine in zip(parts, np.split(rows, counts[:, label].cumsum())[:-1], strict=True):
             part.append(mine)
     return [np.concatenate(part) for part in parts]
+
+
+_CHANNELS = (1, 3, 4)
+_CHUNK = 4096  # images at a time: bounds the memory of a turned data set, which is computed in float32
+
+
+def check_images(shape: Sequence[int], name: str) -> None:
+    """Refuse inputs that have no height and width to turn."""
+    if not (len(shape) == 2 or (len(shape) == 3 and shape[0] in _CHANNELS)):
+        raise BadInput(
+            f"scenario = 'rotate-…': inputs of {name} have shape {tuple(shape)}; images are needed, (height, width) or "
+            f"(channels, height, width) with 1, 3 or 4 channels"
+        )
+
+
+def rotated(images: Array, degrees: float) -> Array:
+    """Images (n, h, w) or (n, c, h, w) turned counter-clockwise about their centre, black where nothing was before.
+
+    Bilinear, in the images' own dtype, which integers are rounded to; 0 degrees gives the images themselves.
+    """
+    if degrees == 0 or not len(images):
+        return images
+    turned = np.empty(images.shape, images.dtype)
+    for start in range(0, len(images), _CHUNK):
+        chunk = _turn(images[start : start + _CHUNK], degrees)
+        turned[start : start + _CHUNK] = chunk if images.dtype.kind == "f" else np.rint(chunk)
+    return turned
+
+
+def _turn(images: Array, degrees: float) -> Array:
+    import torch
+    from torch.nn.functional import grid_sample
+
+    height, width = images.shape[-2:]
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    down, right = torch.meshgrid(
+        torch.arange(height) - (height - 1) / 2, torch.arange(width) - (width - 1) / 2, indexing="ij"
+    )
+    # Where each pixel comes from, in grid_sample's units: -1 and 1 are the outer edges of the image.
+    across = (right * cosine - down * sine) * 2 / width
+    along = (right * sine + down * cosine) * 2 / height
+    pixels = torch.from_numpy(images.astype(np.float32).reshape(len(images), -1, height, width))
+    places = torch.stack([across, along], dim=-1).expand(len(images), -1, -1, -1)
+    sampled = grid_sample(pixels, places, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return sampled.numpy().reshape(images.shape)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from firma.models.linear_stack import Stack, stack_of
 from firma.models.split import SplitModel
-from firma.models.stack import Stack, stack_of
 from firma.training.autograd import AutogradTrainer, samplewise
 from firma.training.client import Trainer
 

@@ -6,11 +6,12 @@ from typing import Any
 from firma.data.dataset import DatasetSource, load_dataset
 from firma.data.partition import class_proportions, deal, default_scenario
 from firma.errors import BadInput
-from firma.hyper import hyper_for, split_for
 from firma.methods import lookup
-from firma.mixing import min_influence, power, ring_matrix, ring_row, spectral_radius
-from firma.ordering import ring_cost, similarity, two_opt
+from firma.mixing import ring
+from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.mixing.spectrum import min_influence, power, spectral_radius
 from firma.schedule import plan
+from firma.settings import hyper_for, split_for
 
 
 def ring_report(
@@ -30,7 +31,7 @@ def ring_report(
     order = two_opt(alike)
     before, after = ring_cost(alike, range(count)), ring_cost(alike, order)
     last = plan(row, hyper, count, source.rounds, source.rounds - 1)
-    one_pass = ring_matrix(order, [ring_row(last.pair, last.retention, last.gate)] * count)
+    one_pass = ring.one_pass(order, [ring.row(last)] * count)
     whole_round = power(one_pass, last.passes)
     return {
         "dataset": source.name,

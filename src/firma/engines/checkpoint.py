@@ -14,9 +14,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from firma.disk import sync, whole_folder, write_synced
+from firma.atomic_files import sync, whole_folder, write_synced
+from firma.engines.client_group import State, read_only
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.group import State, read_only
 from firma.errors import BadInput
 from firma.training import choose
 

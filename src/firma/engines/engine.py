@@ -8,8 +8,8 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
+from firma.engines.checkpoint import Keep
 from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.keep import Keep
 from firma.engines.simulation import Simulation
 from firma.privacy.audit import Audit
 
@@ -51,9 +51,9 @@ def started(place: Place) -> Iterator[Start]:
     if place.engine == "simulation":
         yield lambda run, audit: Simulation(run, audit, Keep.of(place.checkpoint, run))
         return
-    from firma.engines.cluster import connected
-    from firma.engines.crew import Crew
+    from firma.engines.actor_pool import Crew
     from firma.engines.ray import RayFederation
+    from firma.engines.ray_cluster import connected
 
     with connected(place.address), Crew(place.workers) as crew:
         yield lambda run, _: RayFederation(run, crew, Keep.of(place.checkpoint, run), place.recover)

@@ -1,4 +1,4 @@
-"""Who sits next to whom: the ring's cost and the 2-opt search for a cheaper order."""
+"""Who sits next to whom on the ring: neighbours, the cost of an order, and the 2-opt search for a cheaper one."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,6 +15,12 @@ def similarity(proportions: NDArray[np.float64], kind: Literal["cosine", "dot"])
     if kind == "cosine":
         q = q / np.linalg.norm(q, axis=1, keepdims=True)
     return q @ q.T
+
+
+def neighbours(order: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Left and right neighbour of every client on the ring `order`; on a ring of one, itself."""
+    size = len(order)
+    return {client: (order[p - 1], order[(p + 1) % size]) for p, client in enumerate(order)}
 
 
 def ring_cost(alike: Similarity, order: Sequence[int]) -> float:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from firma.engines.cluster import Lost, answers, nodes, ray
+from firma.engines.client_group import Array, Group, read_only
 from firma.engines.federation import ClientData, Federation
-from firma.engines.group import Array, Group, read_only
+from firma.engines.ray_cluster import Lost, answers, nodes, ray
 from firma.errors import BadInput
 
 Packed = list[tuple[Array, Array, Array, Array, float]]

@@ -1,0 +1,139 @@
+"""A round's matrix in blocks, and applying them to the stacked parameters of clients, in place and in little memory.
+
+On a large ring even many passes reach a few neighbours only: clients that sit together read a stretch of the ring, and
+time grows with N, not with N².
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Numbers = NDArray[np.int64]
+_COLUMNS = 4096  # parameters at a time
+_ROWS = 64  # clients at a time, neighbours on the ring
+_NEGLIGIBLE = 1e-10  # weights below this cannot be seen in float32, even a thousand of them
+_NONE: "Mapping[int, Tensor]" = {}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Clients that sit together, and what each takes of the clients they read: (clients, sources) weights."""
+
+    clients: Numbers
+    sources: slice  # into the sources of all blocks
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A round's matrix: whose parameters are read, and the blocks of clients that read them."""
+
+    sources: Numbers  # clients in ring order; one may occur twice
+    blocks: tuple[Block, ...]
+    position: Numbers  # of every client on the ring; empty in a part for one group
+
+    def for_group(self, group: Sequence[int]) -> "Blocks":
+        """What clients that sit together, in ring order, need; blocks shared with other groups stay whole.
+
+        Whole, so that every product has the shape that it has without groups, and its sums come out the same.
+        """
+        first, last = self.position[group[0]] // _ROWS, self.position[group[-1]] // _ROWS
+        kept = self.blocks[first : last + 1]
+        start, stop = kept[0].sources.start, kept[-1].sources.stop
+        moved = [Block(b.clients, slice(b.sources.start - start, b.sources.stop - start), b.weights) for b in kept]
+        return Blocks(self.sources[start:stop], tuple(moved), self.position[:0])
+
+    def matrix(self) -> NDArray[np.float64]:
+        """(N, N), for a look at all of it."""
+        size = len(self.position)
+        full = np.zeros((size, size))
+        for block in self.blocks:
+            for client, row in zip(block.clients, block.weights, strict=True):
+                np.add.at(full[client], self.sources[block.sources], row)
+        return full
+
+
+def to_blocks(matrix: Any, order: Sequence[int]) -> Blocks:
+    """Blocks of an (N, N) matrix, full or sparse, whose rows and columns are positions on the ring `order`."""
+    size, clients = len(order), np.asarray(order)
+    matrix = _without_negligible(matrix)
+    reach = _reach(matrix)
+    around = 2 * reach if 2 * reach + _ROWS < size else 0  # 0: everybody reads everybody
+    sources = np.arange(-reach, size + reach) % size if around else np.arange(size)
+    blocks = []
+    for start in range(0, size, _ROWS):
+        stop = min(start + _ROWS, size)
+        span = slice(start, stop + around) if around else slice(0, size)
+        part = matrix[start:stop][:, sources[span]]
+        part = part if isinstance(part, np.ndarray) else part.toarray()
+        blocks.append(Block(clients[start:stop], span, part.astype(np.float32)))
+    return Blocks(clients[sources], tuple(blocks), np.argsort(clients))
+
+
+def _one_by_one(work: Callable[[slice], None], spans: Sequence[slice]) -> None:
+    for span in spans:
+        work(span)
+
+
+def apply(
+    mixing: Blocks, shared: "Tensor", clients: Sequence[int], others: "Mapping[int, Tensor]" = _NONE,
+    spread: Callable[[Callable[[slice], None], Sequence[slice]], None] = _one_by_one,
+) -> None:  # fmt: skip
+    """shared ← matrix · shared; `shared` (n, P) has a row for each of `clients`, `others` are (P,) rows from elsewhere.
+
+    Columns do not interact, so `spread` may work on spans of them side by side.
+    """
+    import torch
+    from torch import Tensor
+
+    place = {client: row for row, client in enumerate(clients)}
+    runs = [
+        torch.tensor([place[client] for client in run], device=shared.device) if ours else [others[c] for c in run]
+        for ours, run in _runs(mixing.sources.tolist(), place)
+    ]
+    groups = []
+    for block in mixing.blocks:
+        kept = [at for at, client in enumerate(block.clients.tolist()) if client in place]
+        rows = torch.tensor([place[client] for client in block.clients[kept].tolist()], device=shared.device)
+        whole = slice(None) if len(kept) == len(block.clients) else torch.tensor(kept, device=shared.device)
+        weights = torch.tensor(block.weights, dtype=shared.dtype, device=shared.device)
+        groups.append((rows, whole, block.sources, weights))
+
+    def work(span: slice) -> None:
+        piece = shared[:, span]
+        read = [piece[run] if isinstance(run, Tensor) else torch.stack([row[span] for row in run]) for run in runs]
+        before = read[0] if len(read) == 1 else torch.cat(read)
+        for rows, kept_rows, sources, weights in groups:
+            piece[rows] = (weights @ before[sources])[kept_rows]
+
+    spread(work, [slice(start, start + _COLUMNS) for start in range(0, shared.shape[1], _COLUMNS)])
+
+
+def _runs(sources: list[int], ours: Mapping[int, int]) -> Iterator[tuple[bool, list[int]]]:
+    """The sources, cut where the ring passes from our clients to others' and back."""
+    return ((own, list(run)) for own, run in groupby(sources, key=ours.__contains__))
+
+
+def _without_negligible(matrix: Any) -> Any:
+    """The matrix, full or sparse, without weights that nobody could see; rows sum to 1 again."""
+    if isinstance(matrix, np.ndarray):
+        matrix = np.where(matrix < _NEGLIGIBLE, 0.0, matrix)
+        return matrix / matrix.sum(axis=1, keepdims=True)
+    matrix.data[matrix.data < _NEGLIGIBLE] = 0.0
+    matrix.eliminate_zeros()
+    matrix.data /= np.repeat(matrix.sum(axis=1), np.diff(matrix.indptr))
+    return matrix
+
+
+def _reach(matrix: Any) -> int:
+    """The farthest position, counted along the ring, that has a weight anywhere."""
+    here, there = matrix.nonzero()
+    apart = np.abs(here.astype(np.int64) - there)
+    return int(np.minimum(apart, matrix.shape[0] - apart).max())

@@ -1,0 +1,93 @@
+"""What every kind of mixing must say of itself, and which module says it for a plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firma.mixing.blocks import Blocks
+from firma.protocol import Exchanges, Expected, Message, Participant, Score
+from firma.schedule import Mixing, RoundPlan
+
+FLOAT, NUMBER = 4, 8  # bytes of a parameter, and of an accuracy or a weight beside the parameters
+
+
+class Cost(NamedTuple):
+    """What a round's mixing sends, all clients together."""
+
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """Everybody gets the same weighted mean: a matrix whose rows are all `weights` (N,)."""
+
+    weights: NDArray[np.float64]
+
+    def matrix(self) -> NDArray[np.float64]:
+        """(N, N)."""
+        return np.tile(self.weights, (len(self.weights), 1))
+
+
+Mixture = Average | Blocks | None  # a round's matrix in the form in which it is applied; None: nobody shares
+
+
+class Kind(Protocol):
+    """One kind of mixing; its module implements this. `order` is the ring, `elements` the size of what is shared."""
+
+    NEEDS_SERVER: bool
+
+    def mixture(
+        self, plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]
+    ) -> Mixture:
+        """The round's matrix, given everybody's samples and training accuracies."""
+
+    def exchange(self, plan: RoundPlan, one: Participant) -> Exchanges:
+        """One member's part of the round, message by message."""
+
+    def server(self, plan: RoundPlan, one: Participant) -> Exchanges | None:
+        """The server's part, `one.order` being its clients and `one.shared` zeros; None where there is no server."""
+
+    def pass_weights(
+        self, plan: RoundPlan, order: Sequence[int], me: int, arrived: Mapping[int, Message], score: Score | None
+    ) -> dict[int, float]:
+        """What each member weighs in one pass of this member's blend, as far as the member knows it."""
+
+    def steps(self, plan: RoundPlan, members: int) -> int:
+        """Exchanges per round."""
+
+    def expected(
+        self, plan: RoundPlan, order: Sequence[int], me: int, sender: int, step: int, elements: int
+    ) -> Expected | None:
+        """What `sender` is to send `me` in an exchange; None: nothing."""
+
+    def lead(self, members: int) -> int:
+        """By how many exchanges an honest sender can be ahead of this member."""
+
+    def cost(self, plan: RoundPlan, clients: int, elements: int) -> Cost:
+        """Messages and bytes of the round with float32 parameters, message headers not included."""
+
+
+def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
+    """One member's part of the planned round's mixing."""
+    return kind_of(plan.mixing).exchange(plan, one)
+
+
+def kind_of(mixing: Mixing) -> Kind:
+    """The module of a kind of mixing. A new kind is one module and one case here."""
+    from firma.mixing import all_reduce, alone, ring, star
+
+    match mixing:
+        case "ring":
+            return ring
+        case "star":
+            return star
+        case "all-reduce":
+            return all_reduce
+        case "none":
+            return alone
+        case _:
+            assert_never(mixing)

@@ -1,0 +1,70 @@
+"""Averaging by size at a server, the hub of a star: θ_i ← Σ_j (n_j / n) θ_j for everybody."""
+
+from collections.abc import Mapping, Sequence
+
+from firma.mixing.kind import FLOAT, NUMBER, Average, Cost
+from firma.mixing.weights import by_size
+from firma.protocol import SERVER, Exchange, Exchanges, Expected, Message, Participant, Score, state
+from firma.schedule import RoundPlan
+
+NEEDS_SERVER = True
+
+
+def mixture(plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]) -> Average:
+    """Every row holds the clients' shares of the samples; neither order nor accuracies matter."""
+    del plan, order, accuracies
+    return Average(by_size(sizes))
+
+
+def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
+    """A client of the star: send to the server, take what it sends back."""
+    message = Message(state(plan, one.shared), weight=float(one.samples), wire=one.wire)
+    arrived = yield Exchange((SERVER,), (SERVER,), message, (plan.number, 0))
+    return arrived[SERVER].state.values
+
+
+def server(plan: RoundPlan, one: Participant) -> Exchanges:
+    """The hub: wait for all clients, send each the average by size."""
+    clients = tuple(one.order)
+    nothing = Message(state(plan, one.shared[:0]))
+    arrived = yield Exchange((), clients, nothing, (plan.number, 0))
+    total = sum(message.weight or 0.0 for message in arrived.values())
+    mean = one.shared
+    for client in clients:
+        mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
+    yield Exchange(clients, (), Message(state(plan, mean), wire=one.wire), (plan.number, 0))
+    return mean
+
+
+def pass_weights(
+    plan: RoundPlan, order: Sequence[int], me: int, arrived: Mapping[int, Message], score: Score | None
+) -> dict[int, float]:
+    """A client does not know how many samples the others have."""
+    del plan, order, me, arrived, score
+    return {}
+
+
+def steps(plan: RoundPlan, members: int) -> int:
+    """One exchange: up and down."""
+    del plan, members
+    return 1
+
+
+def expected(plan: RoundPlan, order: Sequence[int], me: int, sender: int, step: int, elements: int) -> Expected | None:
+    """The server sends every client the average; every client sends the server its parameters and its sample count."""
+    del plan, step
+    if me == SERVER and sender in order:
+        return Expected(0, elements, weight=True)
+    return Expected(0, elements) if sender == SERVER and me in order else None
+
+
+def lead(members: int) -> int:
+    """None: a client's next message follows the server's answer to its last."""
+    del members
+    return 0
+
+
+def cost(plan: RoundPlan, clients: int, elements: int) -> Cost:
+    """N messages up, with a sample count each, and N down."""
+    del plan
+    return Cost(2 * clients, 2 * clients * elements * FLOAT + clients * NUMBER)

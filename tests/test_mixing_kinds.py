@@ -1,0 +1,124 @@
+"""Every kind of mixing says four things of itself, and they must agree: matrix, exchange, expectation, cost."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from firma.engines.message_passing import drive
+from firma.methods import COLUMNS
+from firma.mixing.kind import FLOAT, NUMBER, kind_of
+from firma.protocol import SERVER, Participant
+from firma.schedule import Gate, Mixing, RoundPlan
+
+KINDS = get_args(Mixing)
+ELEMENTS = 23  # no multiple of any number of clients below
+
+
+def plans(mixing):
+    """Plans of a kind with every choice that it knows."""
+    if mixing != "ring":
+        yield RoundPlan(4, (), mixing, "extractor")
+        return
+    for weights in ("golden", "half"):
+        for gate in (None, Gate(0.5, 0.5)):
+            for passes in (1, 3):
+                yield RoundPlan(4, (), mixing, "extractor", passes, weights, 0.4, gate)
+
+
+def cases():
+    for mixing in KINDS:
+        for plan in plans(mixing):
+            for clients in (1, 2, 3, 5, 8):
+                for seed in (0, 1, 2):
+                    yield pytest.param(
+                        plan, clients, seed, id=f"{mixing}-{plan.weights}-{plan.passes}-{clients}-{seed}"
+                    )
+
+
+@pytest.mark.parametrize(("plan", "clients", "seed"), list(cases()))
+def test_matrix_exchange_expectation_and_cost_agree(plan, clients, seed):
+    rng = np.random.default_rng([seed, clients])
+    order = rng.permutation(clients).tolist()
+    sizes = rng.integers(1, 100, clients).tolist()
+    accuracies = rng.uniform(0, 1, clients).tolist()
+    theta = torch.from_numpy(rng.normal(size=(clients, ELEMENTS))).float()
+    kind, sent = kind_of(plan.mixing), []
+
+    parts = {n: Participant(n, order, theta[n].clone(), accuracies[n], sizes[n]) for n in range(clients)}
+    members = {n: kind.exchange(plan, part) for n, part in parts.items()}
+    hub = kind.server(plan, Participant(SERVER, range(clients), torch.zeros(ELEMENTS), 0.0, 0))
+    assert (hub is not None) == kind.NEEDS_SERVER
+    if hub is not None:
+        members[SERVER] = hub
+    results = drive(members, lambda *delivery: sent.append(delivery))
+
+    mixture = kind.mixture(plan, order, sizes, accuracies)
+    matrix = np.eye(clients) if mixture is None else mixture.matrix()
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=1e-6)
+    expected = torch.from_numpy(matrix).float() @ theta
+    torch.testing.assert_close(torch.stack([results[n] for n in range(clients)]), expected, rtol=1e-4, atol=1e-5)
+
+    everyone = [*range(clients), *([SERVER] if hub is not None else [])]
+    due = {
+        (sender, me, step): found
+        for step in range(kind.steps(plan, clients))
+        for me in everyone
+        for sender in everyone
+        if (found := kind.expected(plan, order, me, sender, step, ELEMENTS)) is not None
+    }
+    arrived = {
+        (sender, me, tag[1]): (
+            message.state.start if message.state.values.numel() else 0, message.state.values.numel(),
+            message.accuracy is not None, message.weight is not None,
+        )
+        for sender, me, tag, message in sent
+    }  # fmt: skip
+    assert arrived == {key: (e.start, e.count, e.accuracy, e.weight) for key, e in due.items()}
+
+    size = sum(FLOAT * m.state.values.numel() + NUMBER * ((m.accuracy, m.weight) != (None, None)) for *_, m in sent)
+    assert kind.cost(plan, clients, ELEMENTS) == (len(sent), size)
+
+
+@pytest.mark.parametrize("mixing", [kind for kind in KINDS if kind != "none"])
+def test_nobody_is_further_ahead_than_the_kind_allows(mixing):
+    """Members advance in a random order for as long as they can: how far ahead of a receiver does a message arrive?"""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        clients = int(rng.integers(2, 7))
+        plan = next(plans(mixing)) if mixing != "ring" else list(plans(mixing))[1]
+        kind, order = kind_of(mixing), rng.permutation(clients).tolist()
+        members = {n: kind.exchange(plan, Participant(n, order, torch.zeros(ELEMENTS), 1.0, 5)) for n in range(clients)}
+        hub = kind.server(plan, Participant(SERVER, range(clients), torch.zeros(ELEMENTS), 0.0, 0))
+        members |= {SERVER: hub} if hub is not None else {}
+        boxes, at = {}, {n: next(member) for n, member in members.items()}
+
+        def post(number, at=at, boxes=boxes, kind=kind, clients=clients):
+            for receiver in at[number].to:
+                boxes[number, receiver, at[number].tag] = at[number].message
+                if receiver in at:
+                    assert at[number].tag[1] - at[receiver].tag[1] <= kind.lead(clients)
+
+        for number in at:
+            post(number)
+        while at:
+            ready = [n for n, e in at.items() if all((s, n, e.tag) in boxes for s in e.wait)]
+            number = ready[int(rng.integers(len(ready)))]
+            exchange = at[number]
+            try:
+                at[number] = members[number].send({s: boxes.pop((s, number, exchange.tag)) for s in exchange.wait})
+            except StopIteration:
+                del at[number]
+                continue
+            post(number)
+
+
+def test_every_topology_of_the_table_has_a_kind():
+    for topology in COLUMNS["topology"]:
+        assert kind_of(topology) is not None
+
+
+def test_an_unknown_kind_is_an_error_and_nothing_else():
+    with pytest.raises(AssertionError):
+        kind_of("tree")
