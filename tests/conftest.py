@@ -44,7 +44,7 @@ Make = Callable[..., Federation]
 def make_federation() -> Make:
     """`make(method, clients, rounds, noisy=(), order=None, **changes of Hyper)`."""
 
-    def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, path="auto", **changes):  # type: ignore[no-untyped-def]
+    def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, backend="auto", **changes):  # type: ignore[no-untyped-def]
         base = {"batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01}
         hyper = Hyper(**(base | changes))
         with torch.random.fork_rng(devices=[]):
@@ -52,7 +52,9 @@ def make_federation() -> Make:
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
         row = lookup(method) if isinstance(method, str) else method
         ring = tuple(order) if order is not None else tuple(range(clients))
-        return Federation(row, hyper, rounds, seed, ring, toy_data(clients, noisy), [model], torch.device("cpu"), path)
+        return Federation(
+            row, hyper, rounds, seed, ring, toy_data(clients, noisy), [model], torch.device("cpu"), backend
+        )
 
     return make
 

@@ -124,7 +124,7 @@ def test_heads_differ_and_extractors_mix(make_federation):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_autograd_agrees_with_the_oracle_too(make_federation, method):
-    federation = make_federation(method, 3, rounds=6, path="autograd")
+    federation = make_federation(method, 3, rounds=6, backend="autograd")
     torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
 
 

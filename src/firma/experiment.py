@@ -164,7 +164,7 @@ def _run(
     partition = deal(dataset, scenario, checked.clients or dataset.clients, split, seed)
     federation = replace(
         assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),
-        path=checked.path,
+        backend=checked.path,
         workers=checked.workers,
         wire=checked.wire,
     )

@@ -58,7 +58,7 @@ def test_another_run_has_another_folder(make_federation):
     other_data = [replace(each, labels=each.labels.roll(1)) for each in base.data]
     others = [
         replace(base, seed=6), replace(base, rounds=4), replace(base, order=(0, 2, 1)), replace(base, data=other_data),
-        replace(base, path="autograd"), make_federation("fibfl", 3, rate=0.02), make_federation("fibfl+", 3),
+        replace(base, backend="autograd"), make_federation("fibfl", 3, rate=0.02), make_federation("fibfl+", 3),
     ]  # fmt: skip
     prints = [fingerprint(each) for each in (base, *others)]
     assert len(set(prints)) == len(prints)

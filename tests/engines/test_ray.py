@@ -132,7 +132,7 @@ def test_a_worker_that_dies_every_time_is_an_error_and_no_loop(make_federation, 
 
 def test_an_error_in_a_worker_is_that_error_here(make_federation, crews):
     federation = make_federation("fedavg", 3)
-    broken = replace(federation, models=[SplitModel(*mlp((FEATURES + 1,), 4, 16, 8))], path="autograd")
+    broken = replace(federation, models=[SplitModel(*mlp((FEATURES + 1,), 4, 16, 8))], backend="autograd")
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         list(RayFederation(broken, crews[1]).rounds())
 

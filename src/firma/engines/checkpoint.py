@@ -96,7 +96,7 @@ class Keep:
 
 def fingerprint(run: Federation) -> str:
     """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it."""
-    path = choose(run.models[0], run.device, run.hyper.batch, run.path).name  # buffers are laid out as it has them
+    path = choose(run.models[0], run.device, run.hyper.batch, run.backend).name  # buffers are laid out as it has them
     facts = {
         "method": asdict(run.method), "hyper": run.hyper.model_dump(), "rounds": run.rounds, "seed": run.seed,
         "order": list(run.order), "wire": run.wire, "path": path,

@@ -30,11 +30,11 @@ class Group:
         self.federation, self.numbers = federation, list(numbers)
         models = federation.models
         self.layout = models[0].layout()
-        self.path = choose(models[0], federation.device, federation.hyper.batch, federation.path)
-        starts = torch.stack([self.path.inward(model.flat()) for model in models])
+        self.backend = choose(models[0], federation.device, federation.hyper.batch, federation.backend)
+        starts = torch.stack([self.backend.inward(model.flat()) for model in models])
         self.stack = _on_lines(starts, len(data), federation.device)
         self.clients = [self._client(row, number, data[row]) for row, number in enumerate(self.numbers)]
-        self.workers = Workers(self.path, len(data), federation.workers)
+        self.workers = Workers(self.backend, len(data), federation.workers)
 
     def _client(self, row: int, number: int, data: ClientData) -> Client:
         device, models = self.federation.device, self.federation.models
@@ -51,7 +51,7 @@ class Group:
     @property
     def described(self) -> str:
         """How clients are trained and why, for people."""
-        return f"{self.path.name}, {self.workers.count} at a time ({self.path.reason})"
+        return f"{self.backend.name}, {self.workers.count} at a time ({self.backend.reason})"
 
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
@@ -63,7 +63,7 @@ class Group:
         job = Job(run.method, run.hyper, plan.phases)
 
         def train(trainer: Trainer, client: Client) -> float:
-            return train_round(trainer, client, job, plan, run.seed, self.path)
+            return train_round(trainer, client, job, plan, run.seed, self.backend)
 
         return self.workers.each(self.clients, train)
 
@@ -101,7 +101,7 @@ class Group:
 
     def outward(self) -> Array:
         """(n, P) parameters as torch lays them out."""
-        return self.path.outward(self.stack).numpy()
+        return self.backend.outward(self.stack).numpy()
 
     def state(self) -> State:
         """All that clients keep between rounds; nothing is copied, so use it before they train on."""

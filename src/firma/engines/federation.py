@@ -38,7 +38,7 @@ class Federation:
     data: Sequence[ClientData]
     models: Sequence[SplitModel]  # what each client starts from; one model alone is everybody's
     device: torch.device
-    path: str = "auto"  # how clients are trained: auto, or autograd
+    backend: str = "auto"  # how clients are trained: auto, or autograd
     workers: int | None = None  # clients trained at a time; None: one a core
     wire: Wire = "float32"  # how parameters are written in messages
 

@@ -7,12 +7,12 @@ import torch
 
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
-from firma.training import Client, Job, Path, Trainer
+from firma.training import Backend, Client, Job, Trainer
 
 
-def train_round(trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int, path: Path) -> float:
+def train_round(trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int, backend: Backend) -> float:
     """Train; the training accuracy where a gate asks for it, else 1."""
-    with drawing(torch_seed(seed, "layers", client.number, plan.number)) if path.draws else nullcontext():
+    with drawing(torch_seed(seed, "layers", client.number, plan.number)) if backend.draws else nullcontext():
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
     return trainer.correct(client, test=False) / len(client.labels) if plan.gate is not None else 1.0
 

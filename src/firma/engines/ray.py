@@ -43,9 +43,9 @@ class RayFederation:
         self._groups = groups(run.order, run.sizes, [post.threads for post in crew.posts])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
-        path = choose(run.models[0], run.device, run.hyper.batch, run.path)
+        backend = choose(run.models[0], run.device, run.hyper.batch, run.backend)
         threads = sum(post.threads for post in crew.posts[: len(self._groups)])
-        about = f"{path.name}, {threads} at a time ({path.reason})"
+        about = f"{backend.name}, {threads} at a time ({backend.reason})"
         self.described = f"{about} in {len(self._groups)} processes on Ray"
 
     def rounds(self) -> Iterator[RoundOutcome]:

@@ -28,12 +28,12 @@ class Simulation:
         self.audit, self._keep = audit, keep
         self.layout = federation.models[0].layout()
         self._group = Group(federation, range(federation.clients), federation.data)
-        self.path = self._group.path
+        self.backend = self._group.backend
 
     @property
     def parameters(self) -> Tensor:
         """(N, P) parameters as torch lays them out: extractor first, head behind it."""
-        return self.path.outward(self._group.stack)
+        return self.backend.outward(self._group.stack)
 
     @property
     def described(self) -> str:
@@ -102,6 +102,6 @@ class Simulation:
         for number, values in drive(members, audit.record, lambda message: transmitted(message, self.layout)).items():
             if number != SERVER:
                 shared[number] = values
-        self._group.stack.copy_(self.path.inward(whole))
+        self._group.stack.copy_(self.backend.inward(whole))
         receipts = audit.receipts[before:]
         return Cost(len(receipts), sum(receipt.size for receipt in receipts))

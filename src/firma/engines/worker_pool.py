@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from firma.training import Client, Path, Trainer
+from firma.training import Backend, Client, Trainer
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -21,15 +21,15 @@ def cores() -> int:
 
 
 class Workers:
-    """A trainer for every worker, and a pool of threads where the path allows it."""
+    """A trainer for every worker, and a pool of threads where the backend allows it."""
 
-    def __init__(self, path: Path, clients: int, wanted: int | None) -> None:
-        self.count = min(wanted or cores(), clients) if path.parallel else 1
+    def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
+        self.count = min(wanted or cores(), clients) if backend.parallel else 1
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         for _ in range(self.count):
-            self._trainers.put(path.make())
-        self._threads = path.threads
-        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if path.parallel else None
+            self._trainers.put(backend.make())
+        self._threads = backend.threads
+        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if backend.parallel else None
 
     def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
         """`work` on every client, the largest first so that nobody waits long; results in the clients' order."""

@@ -136,8 +136,8 @@ def restore(site: LocalSite, saved: Saved) -> None:
     for number, buffer in enumerate(site.client.private):
         buffer.copy_(saved.tensors[f"private.{number}"])
     if site.client.moments is not None:
-        site.client.moments.first.copy_(site.path.inward(saved.tensors["first"]))
-        site.client.moments.second.copy_(site.path.inward(saved.tensors["second"]))
+        site.client.moments.first.copy_(site.backend.inward(saved.tensors["first"]))
+        site.client.moments.second.copy_(site.backend.inward(saved.tensors["second"]))
         site.client.moments.steps = {"extractor": saved.steps["extractor"], "head": saved.steps["head"]}
 
 
@@ -146,8 +146,8 @@ def _tensors(site: LocalSite) -> dict[str, Tensor]:
     client = site.client
     tensors = {"parameters": site.parameters} | {f"private.{n}": each for n, each in enumerate(client.private)}
     if client.moments is not None:
-        tensors["first"] = site.path.outward(client.moments.first)
-        tensors["second"] = site.path.outward(client.moments.second)
+        tensors["first"] = site.backend.outward(client.moments.first)
+        tensors["second"] = site.backend.outward(client.moments.second)
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 

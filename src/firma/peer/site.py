@@ -64,8 +64,8 @@ class LocalSite:
         number = me if self.hyper.initial == "per-client" else 0
         model = build_model(ring.task.model, ring.task.shape, len(ring.task.labels), sizes, ring.seed, number)
         self.layout = model.layout()
-        self.path = choose(model, device, self.hyper.batch)
-        self._workers = Workers(self.path, 1, 1)
+        self.backend = choose(model, device, self.hyper.batch)
+        self._workers = Workers(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
         moments = None
         if self.row.persistent == "yes":
@@ -78,18 +78,18 @@ class LocalSite:
 
         self.client = Client(
             me, tensor(own.x_train), torch.from_numpy(own.y_train).to(device), tensor(own.x_test),
-            torch.from_numpy(own.y_test).to(device), own.scale, self.path.inward(model.flat()).to(device),
+            torch.from_numpy(own.y_test).to(device), own.scale, self.backend.inward(model.flat()).to(device),
             [each.detach().clone().to(device) for each in model.buffers()], moments,
         )  # fmt: skip
 
     @property
     def parameters(self) -> Tensor:
         """(P,) parameters as torch lays them out, head included: they stay here."""
-        return self.path.outward(self.client.parameters)
+        return self.backend.outward(self.client.parameters)
 
     @parameters.setter
     def parameters(self, values: Tensor) -> None:
-        self.client.parameters.copy_(self.path.inward(values))
+        self.client.parameters.copy_(self.backend.inward(values))
 
     @property
     def shared(self) -> Tensor:
@@ -113,7 +113,7 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
-            accuracy = train_round(trainer, client, job, plan, self.ring.seed, self.path)
+            accuracy = train_round(trainer, client, job, plan, self.ring.seed, self.backend)
             self.processor += time.thread_time() - before
             return accuracy
 
@@ -128,7 +128,7 @@ class LocalSite:
         whole[self.layout.span("extractor")] = extractor.to(whole)
         apart = -(-len(self.client.labels) // _SCORED)
         inputs, labels = self.client.inputs[::apart].contiguous(), self.client.labels[::apart].contiguous()
-        stand_in = replace(self.client, parameters=self.path.inward(whole), inputs=inputs, labels=labels)
+        stand_in = replace(self.client, parameters=self.backend.inward(whole), inputs=inputs, labels=labels)
 
         def work(trainer: Trainer, client: Client) -> float:
             return trainer.correct(client, test=False) / len(client.labels)

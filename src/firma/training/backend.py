@@ -15,7 +15,7 @@ _SMALL = 2_000_000  # parameters below which a batch's products are too small to
 
 
 @dataclass(frozen=True)
-class Path:
+class Backend:
     """A way of training: how to make a worker's trainer, and how its flat buffers differ from torch's."""
 
     name: str
@@ -28,7 +28,7 @@ class Path:
     draws: bool  # layers may draw from torch's own generator
 
 
-def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "auto") -> Path:
+def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "auto") -> Backend:
     """Compiled kernels for plain stacks on a CPU, autograd for everything else; `wanted` may insist on autograd."""
     stack = stack_of(model)
     if wanted == "autograd":
@@ -38,7 +38,7 @@ def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "a
     elif stack is None:
         reason = "the model is not a plain stack of linear, layer norm and ReLU"
     else:
-        return Path(
+        return Backend(
             "compiled",
             f"a stack of {len(stack.blocks)} linear layers on a CPU",
             lambda: _compiled(stack, batch),
@@ -49,7 +49,7 @@ def choose(model: SplitModel, device: torch.device, batch: int, wanted: str = "a
             draws=False,
         )
     steady = samplewise(model.extractor) and samplewise(model.head)  # nothing draws, so threads do not disturb it
-    return Path(
+    return Backend(
         "autograd",
         reason,
         lambda: AutogradTrainer(model, device),
