@@ -24,7 +24,6 @@ import numpy as np
 from machine import busy_seconds, described, wait_for_quiet
 from work import WORKS, Work, federations
 
-from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.actor_pool import Crew
@@ -32,6 +31,7 @@ from firma.engines.federation import Federation
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation
+from firma.experiment import assemble
 from firma.methods import lookup
 from firma.settings import Split, hyper_for
 

@@ -156,7 +156,7 @@ def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
 
 
 def test_results_replace_older_ones_whole(tmp_path):
-    from firma.results import write_whole
+    from firma.atomic_files import write_whole
 
     path = tmp_path / "results.json"
     write_whole(path, "old")

@@ -87,7 +87,7 @@ def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
     assert loaded.as_dict() == result.as_dict()
     assert torch.equal(loaded.parameters, result.parameters)
     assert firma.compare([result, loaded])["fibfl++"]["mean_accuracy"].deviation == 0
-    with pytest.raises(BadInput, match="there already"):
+    with pytest.raises(BadInput, match="already exists"):
         result.save(tmp_path / "kept")
     with pytest.raises(BadInput, match="does not hold a result"):
         firma.load(tmp_path)

@@ -10,9 +10,9 @@ import firma
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors", "atomic_files"), ("methods",), ("encoding", "settings", "seeds", "metrics"), ("schedule",),
+    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics"), ("encoding", "schedule"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_report",), ("training",), ("privacy",), ("engines",),
-    ("results",), ("peer",), ("assembly",), ("experiment",), ("study",), ("report",), ("cli",), ("__main__",),
+    ("results", "run_config"), ("peer",), ("experiment",), ("study",), ("report",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}

@@ -22,7 +22,7 @@ def test_get_and_list(command, tmp_path, monkeypatch):
     code, out, _ = command("data", "get", "mnist", "--from", files)
     assert (code, "stored in" in out) == (0, True)
     code, out, _ = command("data", "get", "mnist")
-    assert (code, "is there already" in out) == (0, True)
+    assert (code, "already in" in out) == (0, True)
     _, out, _ = command("data", "list", "--json")
     rows = {row["name"]: row for row in json.loads(out)["datasets"]}
     assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10"]
@@ -43,7 +43,7 @@ def test_get_and_list(command, tmp_path, monkeypatch):
     [
         (["data", "get", "imagenet"], "not known; choose from mnist"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
-        (["data", "get", "all", "--from", "somewhere"], "name one data set"),
+        (["data", "get", "all", "--from", "somewhere"], "it must be one data set"),
         (["data", "get", "mnist", "--from", "nowhere"], "there is no such file or folder"),
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),

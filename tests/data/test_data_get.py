@@ -129,7 +129,7 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache_module, "_sync", interrupted)
+    monkeypatch.setattr(cache_module, "sync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         get(known, cache, quiet, files=files)
     assert list(cache.iterdir()) == []

@@ -67,7 +67,7 @@ def test_run_gives_the_simulations_figures(command, cluster):
     for left, right in zip(json.loads(ours)["results"], json.loads(theirs)["results"], strict=True):
         assert left["history"] == right["history"]
         assert (left["bytes"], left["messages"], left["order"]) == (right["bytes"], right["messages"], right["order"])
-        assert "on Ray" in left["path"]
+        assert "on Ray" in left["backend"]
 
 
 def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster):

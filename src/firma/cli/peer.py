@@ -37,8 +37,8 @@ def join(
     Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
     """
     needs_extra()
-    from firma.assembly import device_of
     from firma.encoding import checked_wire
+    from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
     from firma.peer.report import Setup
     from firma.peer.ringfile import read_ring
@@ -109,8 +109,8 @@ def _line(report: "RoundReport") -> str:
 def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     import json as encoder
 
+    from firma.atomic_files import write_whole
     from firma.cli.console import print_json
-    from firma.results import write_whole
 
     document: dict[str, Any] = {
         "federation": setup.ring.federation, "method": setup.ring.method, "history": list(outcome.history),

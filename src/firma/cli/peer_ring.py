@@ -56,8 +56,8 @@ def ring_file(
     --shape 8x8 --labels 10
     """
     needs_extra()
+    from firma.atomic_files import write_whole
     from firma.peer.ringfile import checked, read_ring, read_site, ring_toml
-    from firma.results import write_whole
 
     if member:
         if path.exists():

@@ -31,8 +31,8 @@ def report(
 
     Example: firma report results/study
     """
+    from firma.atomic_files import write_whole
     from firma.cli.console import out as console
-    from firma.results import write_whole
     from firma.study.evidence import gathered, published, to_csv
     from firma.study.store import read_study
 

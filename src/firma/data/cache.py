@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firma.atomic_files import sync
 from firma.data.catalogue import PARTS, Known
 from firma.errors import BadInput
 
@@ -72,13 +73,13 @@ def store(known: Known, arrays: Arrays, cache: Path) -> None:
                 np.save(file, getattr(arrays, part), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-        _sync(draft)
+        sync(draft)
         try:
             draft.rename(target)
         except OSError:  # something is there: damaged, or stored by another process in the meantime; it goes
             target.rename(Path(name) / "old")
             draft.rename(target)
-        _sync(cache)
+        sync(cache)
 
 
 def stored_bytes(known: Known, cache: Path) -> int:
@@ -116,13 +117,3 @@ def _map(folder: Path) -> Arrays:
     inputs = {part: np.load(folder / f"{part}.npy", mmap_mode="r") for part in PARTS if part.startswith("x")}
     labels = {part: np.load(folder / f"{part}.npy", allow_pickle=False) for part in PARTS if part.startswith("y")}
     return Arrays(**inputs, **labels)
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename inside a folder survive a power cut; Windows can neither do nor need it."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

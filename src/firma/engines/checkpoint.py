@@ -18,6 +18,7 @@ from firma.atomic_files import sync, whole_folder, write_synced
 from firma.engines.client_group import State, read_only
 from firma.engines.federation import Federation, RoundOutcome
 from firma.errors import BadInput
+from firma.methods import columns
 from firma.training import choose
 
 _FORMAT = 1
@@ -98,7 +99,8 @@ def fingerprint(run: Federation) -> str:
     """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it."""
     path = choose(run.models[0], run.device, run.hyper.batch, run.backend).name  # buffers are laid out as it has them
     facts = {
-        "method": asdict(run.method), "hyper": run.hyper.model_dump(), "rounds": run.rounds, "seed": run.seed,
+        "method": {"name": run.method.name} | columns(run.method), "hyper": run.hyper.model_dump(),
+        "rounds": run.rounds, "seed": run.seed,
         "order": list(run.order), "wire": run.wire, "path": path,
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip

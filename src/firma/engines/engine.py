@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -12,8 +12,7 @@ from firma.engines.checkpoint import Keep
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.privacy.audit import Audit
-
-EngineName = Literal["simulation", "ray"]
+from firma.settings import EngineName
 
 
 class Engine(Protocol):

@@ -31,7 +31,7 @@ def versions(cells: Sequence[Stored]) -> Table:
     kinds: dict[tuple[str, ...], int] = {}
     for cell in cells:
         stated = cell.result.config["versions"]
-        kind = (stated["firma"], stated["torch"], stated["python"], cell.result.path)
+        kind = (stated["firma"], stated["torch"], stated["python"], cell.result.backend)
         kinds[kind] = kinds.get(kind, 0) + 1
     rows = [(*words(*kind), number(count, "{:.0f}")) for kind, count in sorted(kinds.items())]
     return Table("versions", "Versions", ("firma", "torch", "python", "trained by", "cells"), tuple(rows))

@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
 from firma.data.scenarios import STUDY as SCENARIOS
 from firma.data.scenarios import parse
 from firma.errors import BadInput
-from firma.methods import METHODS, ablations, lookup
+from firma.methods import METHODS, ablations, columns, lookup
 from firma.settings import Preset, check_preset, hyper_for, split_for
 
 # Raised when the same configuration gives other figures than before: stored cells are then run again.
@@ -83,12 +83,11 @@ def configuration(cell: Cell) -> dict[str, Any]:
     Fields at their defaults are left out: a field that is added later leaves older cells valid. Who changes a default
     changes figures and raises `FIGURES`.
     """
-    columns = {key: value for key, value in asdict(lookup(cell.method)).items() if key != "name"}
     return {
         "figures": FIGURES,
         "dataset": cell.dataset,
         "scenario": cell.scenario,
-        "columns": columns,
+        "columns": columns(lookup(cell.method)),
         "hyper": hyper_for(cell.method, cell.preset, cell.settings).model_dump(exclude_defaults=True),
         "split": split_for(cell.preset, cell.settings).model_dump(exclude_defaults=True),
         "clients": cell.clients,

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields
 from io import StringIO
 from pathlib import Path
 
+from firma.atomic_files import write_whole
 from firma.data.dataset import load_dataset
 from firma.errors import BadInput
 from firma.methods import METHODS
-from firma.results import write_whole
 from firma.ring_report import ring_report
 from firma.study.grid import Cell
 

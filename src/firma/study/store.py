@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firma.atomic_files import check_writable, write_whole
 from firma.errors import BadInput
-from firma.results import Result, check_writable, from_dict, write_whole
+from firma.results import Result, from_dict
 from firma.study import rings
 from firma.study.grid import FIGURES, Cell, configuration, key
 from firma.study.rings import Ring
