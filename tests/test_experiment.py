@@ -96,7 +96,8 @@ def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
 
 def test_a_trained_model_is_the_one_that_was_scored():
     result = firma.run("digits", "iid", "fedavg", clients=2, rounds=2)
-    from firma.data import deal, load_dataset
+    from firma.data.dataset import load_dataset
+    from firma.data.partition import deal
     from firma.settings import split_for
 
     digits = load_dataset("digits")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, get_type_hints
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from firma.models.split import ModelSource, build_model
 from firma.privacy.audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, descriptions
-from firma.settings import Hyper, Split, hyper_for, split_for
+from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
@@ -73,7 +73,8 @@ def _takes_fields_of(
         def wrapped(*words: P.args, **options: P.kwargs) -> Result:
             return function(config(*words, **options))
 
-        shown = [each for each in inspect.signature(config).parameters.values() if each.name in descriptions()]
+        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
+        shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
         wrapped.__signature__ = inspect.Signature(shown, return_annotation=Result)  # type: ignore[attr-defined]
         lines = (
             textwrap.fill(f"{name}: {text}", 110, initial_indent="    ", subsequent_indent="        ")
@@ -228,6 +229,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "preset": config.preset,
+        "settings": changed_settings(federation.method, config.preset, config.settings),
         "hyper": federation.hyper.model_dump(),
         "split": experiment.split.model_dump(),
         "device": config.device,

@@ -72,6 +72,7 @@ _ROWS = (
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
+DEFAULT_METHOD = "fibfl++"
 
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
-from firma.methods import METHODS, Method
+from firma.methods import DEFAULT_METHOD, METHODS, Method
 from firma.settings import BackendName, EngineName, Preset, Wire, sentence
 
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
@@ -53,7 +53,7 @@ class RunConfig:
     method: Annotated[
         str | Method | Sequence[str | Method],
         Field(description="A method, a changed row such as fibfl++:order=given, or all; repeatable."),
-    ] = "fibfl++"
+    ] = DEFAULT_METHOD
     _: KW_ONLY
     clients: Annotated[
         int | None, Field(ge=1, description="Number of clients. Default: as in the paper for this data set.")
@@ -70,9 +70,11 @@ class RunConfig:
             "everything as in the published study."
         ),
     ] = "recommended"
-    settings: Annotated[Mapping[str, Any], Field(description="Change a setting, such as rate=0.001; repeatable.")] = (
-        field(default_factory=dict)
-    )
+    settings: Annotated[
+        Mapping[str, Any],
+        BeforeValidator(lambda value: {} if value is None else value),
+        Field(description="Change a setting, such as rate=0.001; repeatable."),
+    ] = field(default_factory=dict)
     model: Annotated[
         ModelSource,
         Field(description="mlp, a pair of modules (extractor, head), or a function that returns such a pair."),

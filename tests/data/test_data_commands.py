@@ -17,7 +17,7 @@ def empty_cache(monkeypatch, tmp_path):
 
 def test_get_and_list(command, tmp_path, monkeypatch):
     known, arrays = make.small_mnist()
-    monkeypatch.setitem(firma.data.catalogue.KNOWN, "mnist", known)
+    monkeypatch.setitem(firma.data.catalogue.PUBLIC, "mnist", known)
     files = make.write_idx(tmp_path / "mine", arrays)
     code, out, _ = command("data", "get", "mnist", "--from", files)
     assert (code, "stored in" in out) == (0, True)
@@ -41,13 +41,13 @@ def test_get_and_list(command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["data", "get", "imagenet"], "not known; choose from mnist"),
+        (["data", "get", "imagenet"], "unknown; choose from mnist"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
         (["data", "get", "all", "--from", "somewhere"], "it must be one data set"),
-        (["data", "get", "mnist", "--from", "nowhere"], "there is no such file or folder"),
+        (["data", "get", "mnist", "--from", "nowhere"], "no such file or folder"),
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
-        (["split", "--scenario", "natural"], "does not say whose"),
+        (["split", "--scenario", "natural"], "does not name the client of each row"),
         (["split", "--clients", "0"], "at least 1"),
         (["split", "--out", "/dev/null/x.png"], "cannot write there"),
     ],
@@ -94,5 +94,5 @@ def test_many_classes_and_clients_still_fit(command, tmp_path):
         "split", "--dataset", path, "--scenario", "iid", "--clients", "70", "--out", tmp_path / "p.png"
     )
     assert code == 0
-    assert "10 clients more" in out
-    assert "most of" in out
+    assert "10 more clients" in out
+    assert "most common" in out

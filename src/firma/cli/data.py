@@ -41,11 +41,11 @@ def get(
     """
     from firma.cli.console import out
     from firma.data.cache import cache_folder
-    from firma.data.catalogue import KNOWN
+    from firma.data.catalogue import PUBLIC
     from firma.data.download import get as get_set
     from firma.data.download import known_set
 
-    chosen = [known_set(each) for each in (KNOWN if "all" in name else dict.fromkeys(name))]
+    chosen = [known_set(each) for each in (PUBLIC if "all" in name else dict.fromkeys(name))]
     sources = _sources(source)
     if files is not None and len(chosen) > 1:
         raise BadInput(f"--from {str(files)!r}: it must be one data set, not {len(chosen)}")
@@ -106,7 +106,7 @@ def _interrupted(name: str) -> None:
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     from firma.data.cache import present, stored_bytes
-    from firma.data.catalogue import DIGITS_LICENCE, KNOWN
+    from firma.data.catalogue import DIGITS_LICENCE, PUBLIC
     from firma.data.dataset import digits
 
     own = digits()
@@ -114,7 +114,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     facts: dict[str, Any] = {"name": "digits", "title": "handwritten digits, 8x8 grey", "present": True, "bytes": size}
     facts |= {"train": len(own.y_train), "test": len(own.y_test), "shape": list(own.shape), "licence": DIGITS_LICENCE}
     rows = [facts]
-    for known in KNOWN.values():
+    for known in PUBLIC.values():
         there = present(known, folder)
         facts = {"name": known.name, "title": known.title, "present": there}
         facts |= {"bytes": stored_bytes(known, folder) if there else 0, "train": known.train, "test": known.test}

@@ -1,11 +1,10 @@
 """`firma methods`: the design table and the properties that follow from it."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, properties
+from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, columns, properties
 
 
 def markdown() -> str:
@@ -22,7 +21,7 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the design table as Markdown.")] = False,
 ) -> None:
-    """Show the design table: one row a method, and the paper's properties of each."""
+    """Show the design table, one row per method, and the properties by which the paper compares methods."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -33,7 +32,9 @@ def methods(
         return
     if json:
         rows = [
-            asdict(row) | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}
+            {"name": row.name}
+            | columns(row)
+            | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}
             for row in METHODS.values()
         ]
         print_json({"methods": rows})
