@@ -106,7 +106,7 @@ def test_natural_tests_are_taken_as_they_are():
     assert found.test[0].tolist() == list(range(10))
     with pytest.raises(BadInput, match="names 2 clients"):
         deal(mine, "natural", 3, ALL, 0)
-    with pytest.raises(BadInput, match="does not say whose rows"):
+    with pytest.raises(BadInput, match="does not name the client of each row"):
         deal(data, "natural", 2, ALL, 0)
     with pytest.raises(BadInput, match=r"client has shape \(3,\)"):
         natural(data, np.arange(3))

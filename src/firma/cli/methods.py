@@ -32,10 +32,8 @@ def methods(
         return
     if json:
         rows = [
-            {"name": row.name}
-            | columns(row)
-            | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}
-            for row in METHODS.values()
+            {"name": name, **columns(row), "properties": properties(row), "numbers": dict(PAPER_NUMBERS[name])}
+            for name, row in METHODS.items()
         ]
         print_json({"methods": rows})
         return

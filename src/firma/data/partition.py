@@ -31,9 +31,8 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     """Split a data set among clients. Each row goes to at most one client, in the training and in the test data."""
     kind = parse(scenario)
     if not 1 <= clients <= len(dataset.y_train):
-        raise BadInput(
-            f"clients = {clients}: must be from 1 to {len(dataset.y_train)}, the training samples of {dataset.name}"
-        )
+        most = f"{len(dataset.y_train)}, the training samples of {dataset.name}"
+        raise BadInput(f"clients = {clients}: must be from 1 to {most}")
     split_seed = seed if split.split_seed is None else split.split_seed
     if kind.name == "natural":
         train, test = _natural(dataset, clients, split_seed)
@@ -102,13 +101,10 @@ def _split_by_label(
 def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], list[Indices]]:
     """Rows by the clients that the data name; test data that name none are matched to the training data."""
     if dataset.client_train is None:
-        raise BadInput(
-            f"scenario = 'natural': {dataset.name} does not name the client of each row; add a client column"
-        )
+        raise BadInput(f"scenario = 'natural': {dataset.name} does not name the client of each row (column client)")
     if clients != len(dataset.client_names):
-        raise BadInput(
-            f"clients = {clients}: {dataset.name} names {len(dataset.client_names)} clients; leave --clients out"
-        )
+        named = f"{dataset.name} names {len(dataset.client_names)} clients"
+        raise BadInput(f"clients = {clients}: {named}; leave --clients out")
     train = _by_client(dataset.client_train, clients)
     if dataset.client_test is None:
         return train, _matched(dataset, train, seed)

@@ -46,7 +46,7 @@ _PRIMARY, _SECONDARY, _MINORITY = 0.55, 0.20, 0.03  # label skew: share of a cli
 def dirichlet(
     labels: NDArray[np.int64], classes: int, alpha: float, clients: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """Row numbers per client: each class is shared out by one draw from Dir(α·1), rounded down, the last gets the rest."""
+    """Rows per client: each class is shared out by one draw from Dir(α·1), rounded down, the last gets the rest."""
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in range(classes):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -59,9 +59,8 @@ def dirichlet(
 def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]:
     """(N, C) share of each class in the samples that a client asks for; rows need not sum to 1."""
     if 2 * primary + 1 > classes:
-        raise BadInput(
-            f"scenario = 'skew-{primary}': K primary and K+1 secondary classes are more than the {classes} classes of the data"
-        )
+        needed = f"K primary and K+1 secondary classes require {2 * primary + 1} classes"
+        raise BadInput(f"scenario = 'skew-{primary}': {needed}, and the data have {classes}")
     shares = np.full((clients, classes), _MINORITY)
     for client in range(clients):
         first = client * primary
@@ -106,7 +105,7 @@ def quantity_counts(labels: Indices, classes: int, alpha: float, clients: int, r
 
 
 def apportion(wanted: NDArray[np.float64], held: NDArray[np.int64]) -> Indices:
-    """Integers near (N, C) `wanted`: each row sums to its sum rounded down if the columns allow, no column above `held`.
+    """Integers near (N, C) `wanted`: no column sum above `held`, row sums rounded down where that allows it.
 
     Each number is rounded down; what a row then lacks goes to its largest remainders in classes that have samples left.
     """
@@ -140,8 +139,8 @@ def check_images(shape: Sequence[int], name: str) -> None:
     """Refuse inputs that are not images."""
     if not (len(shape) == 2 or (len(shape) == 3 and shape[0] in _CHANNELS)):
         raise BadInput(
-            f"scenario = 'rotate-…': inputs of {name} have shape {tuple(shape)}; they must be images, (height, width) or "
-            f"(channels, height, width) with 1, 3 or 4 channels"
+            f"scenario = 'rotate-…': inputs of {name} have shape {tuple(shape)}; they must be images, (height, width) "
+            f"or (channels, height, width) with 1, 3 or 4 channels"
         )
 
 

@@ -114,7 +114,7 @@ def build_model(
         if callable(source):
             return _checked(SplitModel(*source()), shape, classes)
     raise BadInput(
-        f"model = {source!r} is unknown; choose mlp, or pass a pair of nn.Modules (extractor, head) from Python"
+        f"model = {source!r} is unknown; choose mlp, or pass a pair of modules (extractor, head) from Python"
     )
 
 
@@ -129,9 +129,7 @@ def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitMo
     except RuntimeError as error:
         raise BadInput(f"model: it cannot process inputs of shape {shape}: {str(error).splitlines()[0]}") from None
     if tuple(logits.shape) != (2, classes):
-        raise BadInput(
-            f"model: two samples give logits of shape {tuple(logits.shape)}; the shape must be (2, {classes})"
-        )
+        raise BadInput(f"model: two samples give logits of shape {tuple(logits.shape)}; it must be (2, {classes})")
     if not model.layout().extractor:
         raise BadInput("model: the extractor has no parameters, so there is nothing to share")
     return model
