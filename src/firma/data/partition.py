@@ -31,8 +31,8 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     """Split a data set among clients. Each row goes to at most one client, in the training and in the test data."""
     kind = parse(scenario)
     if not 1 <= clients <= len(dataset.y_train):
-        most = f"{len(dataset.y_train)}, the training samples of {dataset.name}"
-        raise BadInput(f"clients = {clients}: must be from 1 to {most}")
+        limit = f"{len(dataset.y_train)}, the training samples of {dataset.name}"
+        raise BadInput(f"clients = {clients}: must be from 1 to {limit}")
     split_seed = seed if split.split_seed is None else split.split_seed
     if kind.name == "natural":
         train, test = _natural(dataset, clients, split_seed)

@@ -113,9 +113,7 @@ def build_model(
             return SplitModel(*mlp(shape, classes, *sizes))
         if callable(source):
             return _checked(SplitModel(*source()), shape, classes)
-    raise BadInput(
-        f"model = {source!r} is unknown; choose mlp, or pass a pair of modules (extractor, head) from Python"
-    )
+    raise BadInput(f"model = {source!r} is unknown; choose mlp, or pass modules (extractor, head) from Python")
 
 
 def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitModel:
