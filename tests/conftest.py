@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from firma.cli import main
-from firma.engines.federation import ClientData, Federation
+from firma.engines.federation import Federation
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
+from firma.training.client import ClientData
 
 # With threads of its own torch waits, spinning, for cores that other programs have: minutes instead of seconds. And
 # members of a ring that run as threads of this process share the count, which trainers set and put back.

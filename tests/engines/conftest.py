@@ -51,9 +51,9 @@ def cluster(address):
 
 
 @pytest.fixture(scope="module")
-def crews(cluster):
+def pools(cluster):
     """Crews of one and of three processes."""
-    from firma.engines.actor_pool import Crew
+    from firma.engines.actor_pool import ActorPool
 
-    with Crew(workers=1) as one, Crew(workers=4, count=3) as three:
+    with ActorPool(workers=1) as one, ActorPool(workers=4, count=3) as three:
         yield {1: one, 3: three}

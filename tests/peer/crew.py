@@ -291,7 +291,7 @@ def _go_to(made, site, number, start):
 
 def _lockstep(sites, order, today):
     accuracies = {n: sites[n].train(today) for n in order}
-    parts = {n: Participant(n, order, sites[n].shared, accuracies[n], len(sites[n].client.labels)) for n in order}
+    parts = {n: Participant(n, order, sites[n].shared, accuracies[n], len(sites[n].client.data.labels)) for n in order}
     peers = {n: exchange_of(today, part) for n, part in parts.items()}
     results, waiting = {}, {}
     for number, peer in peers.items():

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from firma.engines.client_group import Array, Group, read_only
-from firma.engines.federation import ClientData, Federation
-from firma.engines.ray_cluster import Lost, answers, nodes, ray
+from firma.engines.client_group import Array, ClientGroup, read_only
+from firma.engines.federation import Federation
+from firma.engines.ray_cluster import WorkerLost, answers, nodes, ray
 from firma.errors import BadInput
+from firma.training.client import ClientData
 
 Packed = list[tuple[Array, Array, Array, Array, float]]
 _PATIENCE = 300  # seconds until a cluster that gives no cores is given up
@@ -24,10 +25,10 @@ def pack(data: Sequence[ClientData]) -> Packed:
     ]
 
 
-class Host:
+class GroupActor:
     """What runs in an actor: a group of clients, and nothing that the simulation does not have too."""
 
-    _group: Group | None = None
+    _group: ClientGroup | None = None
 
     def begin(self, federation: Federation, numbers: Sequence[int], data: Packed) -> str:
         """Take in a group, in the place of an earlier one; says how it is trained."""
@@ -38,7 +39,7 @@ class Host:
             ClientData(read_only(x), read_only(y), read_only(x_test), read_only(y_test), scale)
             for x, y, x_test, y_test, scale in data
         ]
-        self._group = Group(federation, numbers, unpacked)
+        self._group = ClientGroup(federation, numbers, unpacked)
         return self._group.described
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -60,7 +61,7 @@ class Host:
 
 
 @dataclass
-class Post:
+class ActorSlot:
     """Where an actor works and on how many cores; `claimed` are those that Ray keeps free for it."""
 
     node: str
@@ -69,76 +70,76 @@ class Post:
     actor: Any = None
 
 
-class Crew:
+class ActorPool:
     """One actor a node, or `count` in all, with a thread a core; `workers` limits the sum of threads."""
 
     def __init__(self, workers: int | None = None, count: int | None = None) -> None:
-        self.posts = _layout(nodes(), workers, count)
+        self.slots = _layout(nodes(), workers, count)
 
-    def __enter__(self) -> "Crew":
-        self.mend()
+    def __enter__(self) -> "ActorPool":
+        self.repair()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for post in self.posts:
-            if post.actor is not None:
-                ray().kill(post.actor)
+        for slot in self.slots:
+            if slot.actor is not None:
+                ray().kill(slot.actor)
 
-    def mend(self) -> list[int]:
+    def repair(self) -> list[int]:
         """Put a new actor in the place of every one that is gone, on another node if need be; says which."""
-        gone = [index for index, post in enumerate(self.posts) if not _alive(post)]
+        gone = [index for index, slot in enumerate(self.slots) if not _alive(slot)]
         for index in gone:
-            self._fill(self.posts[index])
-        self._wait([self.posts[index] for index in gone])
+            self._fill(self.slots[index])
+        self._wait([self.slots[index] for index in gone])
         return gone
 
-    def _fill(self, post: Post) -> None:
+    def _fill(self, slot: ActorSlot) -> None:
         there = nodes()
-        if post.node not in there:
-            held = {node: sum(other.node == node for other in self.posts) for node in there}
-            post.node = min(there, key=lambda node: (held[node], -there[node]))
+        if slot.node not in there:
+            held = {node: sum(other.node == node for other in self.slots) for node in there}
+            slot.node = min(there, key=lambda node: (held[node], -there[node]))
             # A node that has a group already has no cores left to claim: the two share them.
-            post.claimed = 0 if held[post.node] else min(post.claimed, there[post.node])
-        placed = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(post.node, soft=False)
-        options = {"num_cpus": post.claimed, "scheduling_strategy": placed, "max_restarts": 0}
-        post.actor = ray().remote(Host).options(**options).remote()
+            slot.claimed = 0 if held[slot.node] else min(slot.claimed, there[slot.node])
+        placed = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(slot.node, soft=False)
+        options = {"num_cpus": slot.claimed, "scheduling_strategy": placed, "max_restarts": 0}
+        slot.actor = ray().remote(GroupActor).options(**options).remote()
 
-    def _wait(self, posts: Sequence[Post]) -> None:
+    def _wait(self, slots: Sequence[ActorSlot]) -> None:
         """Until their processes run; a cluster whose cores are all taken is an error, not a wait for ever."""
-        references = [post.actor.ready.remote() for post in posts]
+        references = [slot.actor.ready.remote() for slot in slots]
         if references and ray().wait(references, num_returns=len(references), timeout=_PATIENCE)[1]:
-            wanted = sum(post.claimed for post in posts)
+            wanted = sum(slot.claimed for slot in slots)
             raise BadInput(
                 f"engine = 'ray': the cluster gave no {wanted} cores within {_PATIENCE} s; free some, or ask for fewer "
                 "with --workers"
             )
 
 
-def _alive(post: Post) -> bool:
+def _alive(slot: ActorSlot) -> bool:
     """Whether the actor answers, which it does when it has done all that it was asked before."""
-    if post.actor is None:
+    if slot.actor is None:
         return False
     try:
-        answers(post.actor.ready.remote())
-    except Lost:
-        ray().kill(post.actor)
+        answers(slot.actor.ready.remote())
+    except WorkerLost:
+        ray().kill(slot.actor)
         return False
     return True
 
 
-def _layout(there: dict[str, int], workers: int | None, count: int | None) -> list[Post]:
-    """Posts on the nodes with most room, and threads over the posts, one each at least."""
+def _layout(there: dict[str, int], workers: int | None, count: int | None) -> list[ActorSlot]:
+    """Slots on the nodes with most room, and threads over the slots, one each at least."""
     room = dict(there)
     total = min(workers or sum(room.values()), sum(room.values()))
-    posts: list[Post] = []
+    slots: list[ActorSlot] = []
     for _ in range(min(count or len(room), total)):
-        node = max(room, key=lambda node: room[node] - 1e-6 * sum(post.node == node for post in posts))
-        posts.append(Post(node))
+        node = max(room, key=lambda node: room[node] - 1e-6 * sum(slot.node == node for slot in slots))
+        slots.append(ActorSlot(node))
         room[node] -= 1
-    for _ in range(total - len(posts)):
-        open_ = [post for post in posts if room[post.node]]
+    for _ in range(total - len(slots)):
+        open_ = [slot for slot in slots if room[slot.node]]
         if open_:
-            post = min(open_, key=lambda post: post.threads)
-            post.threads, post.claimed = post.threads + 1, post.claimed + 1
-            room[post.node] -= 1
-    return posts
+            slot = min(open_, key=lambda slot: slot.threads)
+            slot.threads, slot.claimed = slot.threads + 1, slot.claimed + 1
+            room[slot.node] -= 1
+    return slots

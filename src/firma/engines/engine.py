@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from firma.engines.checkpoint import Keep
+from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.privacy.audit import Audit
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class EngineOptions:
     """Where a run takes place and where it is kept; the address is a Ray cluster's."""
 
     engine: EngineName = "simulation"
@@ -46,14 +46,14 @@ Start = Callable[[Federation, Audit | None], Engine]
 
 
 @contextmanager
-def started(place: Place) -> Iterator[Start]:
+def started(place: EngineOptions) -> Iterator[Start]:
     """What starts a federation; a cluster is joined, or started, once for all that run here."""
     if place.engine == "simulation":
-        yield lambda run, audit: Simulation(run, audit, Keep.of(place.checkpoint, run))
+        yield lambda run, audit: Simulation(run, audit, RunCheckpoints.of(place.checkpoint, run))
         return
-    from firma.engines.actor_pool import Crew
+    from firma.engines.actor_pool import ActorPool
     from firma.engines.ray import RayFederation
     from firma.engines.ray_cluster import connected
 
-    with connected(place.address), Crew(place.workers) as crew:
-        yield lambda run, _: RayFederation(run, crew, Keep.of(place.checkpoint, run), place.recover)
+    with connected(place.address), ActorPool(place.workers) as pool:
+        yield lambda run, _: RayFederation(run, pool, RunCheckpoints.of(place.checkpoint, run), place.recover)

@@ -20,7 +20,7 @@ _SETTINGS = {
 }
 
 
-class Lost(BadInput):
+class WorkerLost(BadInput):
     """A process of the cluster, or something that it held, is gone."""
 
 
@@ -74,7 +74,7 @@ def nodes() -> dict[str, int]:
 
 
 def answers(references: Any) -> Any:
-    """What was computed; `Lost` if a process died over it, and the error itself if the work failed."""
+    """What was computed; `WorkerLost` if a process died over it, and the error itself if the work failed."""
     errors = ray().exceptions
     gone = (
         errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError,
@@ -85,7 +85,7 @@ def answers(references: Any) -> Any:
     except errors.RayError as error:
         cause = error.cause if isinstance(error, errors.RayTaskError) else error
     if isinstance(cause, gone):
-        raise Lost(_sentence(cause))
+        raise WorkerLost(_sentence(cause))
     if isinstance(cause, errors.ObjectStoreFullError | errors.OutOfDiskError):
         raise BadInput(
             f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "

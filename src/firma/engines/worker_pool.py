@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from firma.training import Backend, Client, Trainer
+from firma.training.backend import Backend
+from firma.training.client import Client, Trainer
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -20,7 +21,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers:
+class WorkerPool:
     """A trainer for every worker, and a pool of threads where the backend allows it."""
 
     def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
@@ -44,7 +45,7 @@ class Workers:
         with torch_threads(self._threads):
             if self._pool is None:
                 return [one(client) for client in clients]
-            largest_first = sorted(clients, key=lambda client: -len(client.labels))
+            largest_first = sorted(clients, key=lambda client: -len(client.data.labels))
             futures = {client.number: self._pool.submit(one, client) for client in largest_first}
             return [futures[client.number].result() for client in clients]
 
