@@ -161,7 +161,7 @@ def test_checkpoints_save_whatever_a_transform_remembers(make_federation, tmp_pa
 
 
 def to_version_0_1(folder):
-    """Rewrite the newest checkpoint as version 0.1 wrote it: moments by client, one table of steps, numbered buffers."""
+    """Rewrite the newest checkpoint as version 0.1 wrote it: moments by client, a table of steps, numbered buffers."""
     (path,) = folder.glob("*/round-*/group-00000.safetensors")
     now, old, steps = load_file(path), {}, []
     old["parameters"] = now.pop("parameters")

@@ -57,7 +57,9 @@ def test_nobody_at_the_address_is_one_line_at_once(command):
     pytest.importorskip("ray")
     code, out, err = command("run", "--engine", "ray", "--address", "127.0.0.1:1")
     assert (code, out) == (2, "")
-    assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
+    assert (
+        err == "firma: address = '127.0.0.1:1': nothing answers there (Connection refused); check the host and port\n"
+    )
 
 
 def test_run_gives_the_simulations_figures(command, cluster):

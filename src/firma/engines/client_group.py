@@ -1,4 +1,4 @@
-"""Clients that live together in one process: all of them in the simulation, a node's share of them on a cluster."""
+"""Clients that share a process: all of them in the simulation, one node's part of them on a cluster."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -93,7 +93,7 @@ class ClientGroup:
         return [piece.numpy() for piece in total.tensor_split(pieces)]
 
     def adopt(self, plan: RoundPlan, *pieces: Array) -> None:
-        """Everybody takes over what was averaged, given in pieces."""
+        """Every client takes over the average, given in pieces."""
         shared = self.shared(plan)
         shared.copy_(torch.cat([read_only(piece) for piece in pieces]).expand_as(shared))
 
@@ -114,7 +114,7 @@ class ClientGroup:
                 tensor.copy_(read_only(saved[name]))
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self.workers.close()
 
 

@@ -1,4 +1,4 @@
-"""Which engine runs a federation, and what must be there while it does."""
+"""Starting a federation on the engine that was asked for: this process, or a Ray cluster."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where a run takes place and where it is kept; the address is a Ray cluster's."""
+    """Which engine runs, with how many workers, and where checkpoints go; `address` is that of a Ray cluster."""
 
     engine: EngineName = "simulation"
     address: str | None = None
@@ -47,7 +47,7 @@ Start = Callable[[Federation, Audit | None], Engine]
 
 @contextmanager
 def started(place: EngineOptions) -> Iterator[Start]:
-    """What starts a federation; a cluster is joined, or started, once for all that run here."""
+    """A function that starts federations; a cluster is joined, or started, once for all of them."""
     if place.engine == "simulation":
         yield lambda run, audit: Simulation(run, audit, RunCheckpoints.of(place.checkpoint, run))
         return

@@ -1,4 +1,4 @@
-"""What an engine is given and what it hands back, round by round."""
+"""What an engine is given, and what it returns for each round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

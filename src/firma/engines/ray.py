@@ -1,4 +1,4 @@
-"""The engine for a cluster: the simulation's groups of clients in Ray's actors, and what passes between them.
+"""The engine for a Ray cluster: groups of clients in actors, and what passes between them.
 
 Only numbers (accuracies) pass through the driver. Parameters go from node to node through the object store as flat
 buffers: on a ring, those of clients whom another group hears; in an average, one weighted sum a group.
@@ -24,8 +24,8 @@ from firma.mixing.kind import Average, kind_of
 from firma.schedule import RoundPlan
 from firma.training.backend import choose
 
-_FITS = 2 * 2**30  # bytes of parameters that are brought together in this process when all is done
-_ATTEMPTS = 5  # at one round, each with new processes for those that were lost
+_FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
+_ATTEMPTS = 5  # per round, each with new processes for those that were lost
 Refs = list[Any]
 
 
@@ -77,14 +77,14 @@ class RayFederation:
                 yield done[-1]
 
     def _resumed(self) -> list[RoundOutcome]:
-        """What the checkpoint says was done; its states are ready for `_enter`."""
+        """The rounds that the checkpoint holds; their states are ready for `_enter`."""
         done = self._checkpoints.outcomes() if self._checkpoints is not None else []
         if self._checkpoints is not None and done:
             self._kept = [ray().put(state) for state in self._checkpoints.states(self._groups)], None
         return done
 
     def _enter(self) -> None:
-        """Every group in a living process, in the state that was kept last."""
+        """Every group in a running process, in the last saved state."""
         self._pool.repair()
         run, started = self.federation, []
         for group, numbers in enumerate(self._groups):
@@ -96,7 +96,7 @@ class RayFederation:
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:
-        """Bring the states to this node; what was kept before is let go when all are there."""
+        """Copy the states to this node; the previous ones are released once all have arrived."""
         states = self._ask("state")
         self._kept = states, answers(states)
         if self._checkpoints is not None:

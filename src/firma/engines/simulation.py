@@ -39,7 +39,7 @@ class Simulation:
 
     @property
     def described(self) -> str:
-        """How clients are trained and why, for people."""
+        """Which backend trains and why, for people."""
         return self._group.described
 
     def rounds(self) -> Iterator[RoundOutcome]:
@@ -59,7 +59,7 @@ class Simulation:
             self._group.close()
 
     def _resumed(self) -> list[RoundOutcome]:
-        """What the checkpoint says was done, with clients as they were then."""
+        """The rounds that the checkpoint holds, with clients restored to their end."""
         done = self._checkpoints.outcomes() if self._checkpoints is not None else []
         if self._checkpoints is not None and done:
             for state in self._checkpoints.states([range(self.federation.clients)]):

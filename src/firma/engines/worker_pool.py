@@ -1,4 +1,4 @@
-"""Clients trained side by side: threads, for the compiled kernels hold no lock on Python while they work."""
+"""Clients trained side by side in threads: the compiled kernels release Python's lock while they work."""
 
 import os
 import queue
@@ -33,7 +33,7 @@ class WorkerPool:
         self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if backend.parallel else None
 
     def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
-        """`work` on every client, the largest first so that nobody waits long; results in the clients' order."""
+        """`work` on every client, the largest first to keep all threads busy; results in the clients' order."""
 
         def one(client: Client) -> Outcome:
             trainer = self._trainers.get()
@@ -64,7 +64,7 @@ class WorkerPool:
                 list(self._pool.map(several, range(self.count)))
 
     def close(self) -> None:
-        """Let the threads go; what has not begun is dropped."""
+        """Stop the threads; work that has not begun is dropped."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
