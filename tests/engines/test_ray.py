@@ -52,19 +52,19 @@ def test_fewer_clients_than_processes(make_federation, pools, clients):
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
 
 
-def test_large_rings_lend_edges_only(make_federation, pools, monkeypatch):
+def test_large_rings_send_edges_only(make_federation, pools, monkeypatch):
     federation = make_federation("fibfl+", 600, rounds=1, extractor_epochs=1, head_epochs=0)
-    ours, borrowed = RayFederation(federation, pools[3]), []
+    ours, read = RayFederation(federation, pools[3]), []
     call = ours._call
 
     def listen(group, name, *arguments):
-        if name == "blend":
-            borrowed.extend(client for clients in arguments[2] for client in clients)
+        if name == "mix":
+            read.extend(client for clients in arguments[2] for client in clients)
         return call(group, name, *arguments)
 
     monkeypatch.setattr(ours, "_call", listen)
     assert_same(finish(ours), finish(Simulation(federation)))
-    assert 6 <= len(borrowed) <= 3 * (2 + 2 * 64)
+    assert 6 <= len(read) <= 3 * (2 + 2 * 64)
 
 
 def test_models_with_memory_and_chance_and_weights_of_their_own(make_federation, pools):
