@@ -9,6 +9,8 @@ import sys
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from tests.processes import running
+
 # A token for the clusters of these tests alone; Ray reads it when it is imported.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
@@ -35,7 +37,7 @@ def address():
     """A running cluster."""
     pytest.importorskip("ray")
     command = [sys.executable, "-c", START]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
         process.wait(timeout=60)

@@ -42,7 +42,7 @@ def run_threads(made, resume=False, rounds_before_stop=None, on_notice=lambda te
         except BaseException as error:
             results[number] = error
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(made.ring.members))]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(made.ring.members))]
     for thread in threads:
         thread.start()
     for thread in threads:
