@@ -1,17 +1,30 @@
-"""Small federations that run in milliseconds, and the command line in this process."""
+"""Small federations that run in milliseconds, and the command line in this process and in processes of its own."""
 
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
 
 from firma.cli import main
-from firma.engines.federation import ClientData, Federation
+from firma.engines.federation import Federation
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
+from firma.training.client import ClientData
+
+# A process that is started in the background of a script ignores Ctrl-C, and so would every process that a test starts
+# and interrupts. A handler, whichever, is not handed down: they begin with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Other tests run beside this one: how long an example takes says nothing about it.
+hypothesis.settings.register_profile("beside others", deadline=None)
+hypothesis.settings.load_profile("beside others")
 
 # With threads of its own torch waits, spinning, for cores that other programs have: minutes instead of seconds. And
 # members of a ring that run as threads of this process share the count, which trainers set and put back.
@@ -74,3 +87,10 @@ def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
         return code, said.out, said.err
 
     return call
+
+
+@pytest.fixture
+def start():
+    """`start(running(command, ...))` is a process that ends with the test, whatever happens in it."""
+    with ExitStack() as processes:
+        yield processes.enter_context

@@ -24,8 +24,8 @@ from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenarios import parse
-from firma.engines.engine import Place, Start, started
-from firma.engines.federation import ClientData, Federation
+from firma.engines.engine import EngineOptions, Start, started
+from firma.engines.federation import Federation
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
 from firma.mixing.order import neighbours, similarity, two_opt
@@ -34,6 +34,7 @@ from firma.privacy.audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, descriptions
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.training.client import ClientData
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
@@ -132,7 +133,7 @@ def resolve(config: RunConfig) -> Experiment:
 
 def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator[Result]:
     """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
-    with started(_place(experiment.config)) as start:
+    with started(_engine_options(experiment.config)) as start:
         for planned in experiment.runs:
             yield _execute(experiment, planned, on_round, start)
 
@@ -177,11 +178,11 @@ def _own(row: Method) -> Method:
     return row
 
 
-def _place(config: RunConfig) -> Place:
+def _engine_options(config: RunConfig) -> EngineOptions:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
         check_writable(folder, "checkpoint")
-    return Place(config.engine, config.address, config.workers, folder, config.recover)
+    return EngineOptions(config.engine, config.address, config.workers, folder, config.recover)
 
 
 def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:

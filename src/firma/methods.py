@@ -101,6 +101,16 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
 
 
+# Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
+# run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
+NEUTRAL_COLUMNS: Mapping[str, str] = {}
+
+
+def stable_columns(row: Method) -> dict[str, str]:
+    """The columns that identify a run, by name."""
+    return {column: value for column, value in columns(row).items() if NEUTRAL_COLUMNS.get(column) != value}
+
+
 def lookup(name: str) -> Method:
     """The row called `name`, or a changed one: `fibfl++:order=given,gate=no`."""
     base, colon, changes = name.partition(":")

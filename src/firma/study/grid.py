@@ -10,7 +10,7 @@ from typing import Any, cast
 from firma.data.scenarios import STUDY as SCENARIOS
 from firma.data.scenarios import parse
 from firma.errors import BadInput
-from firma.methods import METHODS, ablations, columns, lookup
+from firma.methods import METHODS, ablations, lookup, stable_columns
 from firma.settings import Preset, check_preset, hyper_for, split_for
 
 # Raised when the same configuration gives other figures than before: stored cells are then run again.
@@ -87,7 +87,7 @@ def configuration(cell: Cell) -> dict[str, Any]:
         "figures": FIGURES,
         "dataset": cell.dataset,
         "scenario": cell.scenario,
-        "columns": columns(lookup(cell.method)),
+        "columns": stable_columns(lookup(cell.method)),
         "hyper": hyper_for(cell.method, cell.preset, cell.settings).model_dump(exclude_defaults=True),
         "split": split_for(cell.preset, cell.settings).model_dump(exclude_defaults=True),
         "clients": cell.clients,
