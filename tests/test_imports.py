@@ -57,9 +57,21 @@ def test_concurrency_lives_in_engines_and_peer():
 
 
 def test_no_pickle_anywhere():
+    """A pickle is a program: who reads one runs it.
+
+    One import is allowed, in data/cifar_pickle.py: the python version of CIFAR-10's official archive is pickled. It is
+    read by an unpickler that resolves three names of NumPy to harmless stand-ins and refuses every other.
+    """
+    modules_that_execute = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+    found = set()
     for _, path in modules():
-        assert not {"dill", "cloudpickle", "marshal", "shelve"} & set(imported(path)), path
-        assert "allow_pickle=True" not in path.read_text()
+        names = {name.split(".")[0] for name in imported(path)}
+        if names & modules_that_execute:
+            found.add(path.relative_to(SOURCE).as_posix())
+        text = path.read_text()
+        assert "allow_pickle=True" not in text, path
+        assert "torch.load" not in text, path
+    assert found == {"data/cifar_pickle.py"}
 
 
 def test_only_the_command_line_prints():
@@ -77,6 +89,12 @@ def test_method_names_stay_in_the_table():
         compared = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
         constants = {c.value for n in compared for c in ast.walk(n) if isinstance(c, ast.Constant)}
         assert not constants & names, path
+
+
+def test_the_facts_of_the_data_sets_load_nothing():
+    script = "import sys; from firma.data.catalogue import SIZES; print('numpy' in sys.modules, SIZES['cifar10'].shape)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "False (3, 32, 32)\n"
 
 
 def test_importing_firma_loads_neither_torch_nor_numpy():

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import firma.data.catalogue
+import firma.data.download
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,22 @@ def test_get_and_list(command, tmp_path, monkeypatch):
         "split", "--dataset", "mnist", "--clients", "2", "--scenario", "iid", "--set", "min_samples=1"
     )
     assert code == 0
+
+
+def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_path, monkeypatch):
+    known, arrays = make.small_mnist()
+    monkeypatch.setitem(firma.data.catalogue.PUBLIC, "mnist", known)
+    files = make.write_idx(tmp_path / "mine", arrays)
+    command("data", "get", "mnist", "--from", files)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(firma.data.download, "decode", interrupted)
+    code, out, err = command("data", "get", "fashion-mnist", "--from", files)
+    assert (code, out) == (130, "")
+    assert err == "firma: interrupted while getting fashion-mnist; its partial files were removed\n"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mnist"]
 
 
 @pytest.mark.parametrize(

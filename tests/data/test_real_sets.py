@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firma.data.cache import cache_folder, open_cached, present, wrong_content
-from firma.data.catalogue import PUBLIC
+from firma.data.catalogue import PUBLIC, SIZES
 from firma.data.dataset import load_dataset
 
 
@@ -30,6 +30,15 @@ def test_opening_is_fast_and_reads_no_pixels(name):
     assert isinstance(data.x_train, np.memmap)
     assert data.x_train.dtype == np.uint8
     assert data.labels == PUBLIC[name].labels
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_the_data(name):
+    if name in PUBLIC:
+        needs(name)
+    data, size = load_dataset(name), SIZES[name]
+    assert (len(data.y_train), data.shape, data.classes) == (size.train, size.shape, size.classes)
+    assert (data.clients, data.rounds) == (size.clients, size.rounds)
 
 
 def test_mnist_facts():

@@ -29,11 +29,11 @@ def test_without_ray_it_says_what_to_install(command, monkeypatch, tmp_path, wor
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "--engine", "ray", "--audit"], "keeps no audit"),
+        (["run", "--engine", "ray", "--audit"], "cannot be combined with --audit"),
         (["run", "--engine", "ray", "--wire", "int8"], "passes float32"),
-        (["run", "--address", "here:1"], "add --engine ray"),
+        (["run", "--address", "here:1"], "--address requires --engine ray"),
         (["run", "--engine", "spark"], "engine = 'spark'"),
-        (["run", "--checkpoint", "x", "--recover", "0"], "recover = 0"),
+        (["run", "--checkpoint", "x", "--recover", "0"], "--checkpoint needs --recover 1 or more"),
         (["run", "--checkpoint", "x", "--audit"], "cannot be resumed"),
         (["reproduce", "--address", "here:1"], "goes with ray"),
         (["reproduce", "--engine", "spark"], "engine = 'spark'"),
@@ -48,7 +48,10 @@ def test_what_does_not_go_together(command, monkeypatch, tmp_path, words, says):
 
 
 def test_importing_the_commands_does_not_import_ray():
-    script = "import sys, firma.cli, firma.experiment, firma.study.runner; print('ray' in sys.modules)"
+    script = (
+        "import sys, firma.cli, firma.experiment, firma.study.runner; "
+        "[firma.cli.command(name) for name in firma.cli.COMMANDS]; print('ray' in sys.modules)"
+    )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output == "False\n"
 
@@ -141,5 +144,5 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, start, tmp_pat
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.startswith("firma: interrupted; the rounds that were done are kept in")
+    assert err.startswith(f"firma: interrupted; completed rounds are saved in {tmp_path}")
     assert "Traceback" not in err

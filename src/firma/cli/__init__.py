@@ -40,7 +40,7 @@ class _LazyCommands(Mapping[str, Any]):
     """The commands by name; the module of a command is imported when the command is asked for, not before."""
 
     def __getitem__(self, name: str) -> Any:
-        return _command(name)
+        return command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -110,7 +110,7 @@ def _root(
 
 
 @functools.cache
-def _command(name: str) -> Any:
+def command(name: str) -> Any:
     """The command or group of that name, as typer builds it."""
     entry = COMMANDS[name]
     found = getattr(import_module(f"firma.cli.{entry.module}"), entry.attribute)

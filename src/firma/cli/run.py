@@ -90,15 +90,28 @@ def _missing(value: object) -> bool:
 
 
 def _train(experiment: "Experiment") -> "list[Result]":
-    """All runs, behind a progress bar that counts rounds; an interruption says what was saved."""
-    from firma.cli.console import err, progress
+    """All runs; an interruption is answered with what was saved."""
+    from firma.cli.console import err
+
+    try:
+        return _train_with_progress(experiment)
+    except KeyboardInterrupt:
+        saved, folder = "no results were written", experiment.config.checkpoint
+        if folder is not None:
+            saved = f"completed rounds are saved in {folder}; run the same command again to continue"
+        err.print(f"firma: interrupted; {saved}", soft_wrap=True, highlight=False)
+        raise typer.Exit(130) from None
+
+
+def _train_with_progress(experiment: "Experiment") -> "list[Result]":
+    """All runs, behind a progress bar that counts rounds."""
+    from firma.cli.console import progress
     from firma.engines.federation import RoundOutcome
     from firma.experiment import execute
 
-    config = experiment.config
     with progress() as bar:
         note = "the first run on a machine compiles its kernels"
-        if config.engine == "ray":
+        if experiment.config.engine == "ray":
             note = "Ray and its workers take about ten seconds to start"
         task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
 
@@ -106,14 +119,7 @@ def _train(experiment: "Experiment") -> "list[Result]":
             note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
             bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
-        try:
-            return list(execute(experiment, on_round))
-        except KeyboardInterrupt:
-            saved = "no results were written"
-            if config.checkpoint is not None:
-                saved = f"completed rounds are saved in {config.checkpoint}; run the same command again to continue"
-            err.print(f"firma: interrupted; {saved}", soft_wrap=True, highlight=False)
-            raise typer.Exit(130) from None
+        return list(execute(experiment, on_round))
 
 
 def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.cache import cache_folder, open_cached
 from firma.data.catalogue import PUBLIC, SIZES
 from firma.errors import BadInput, unknown
 
@@ -104,6 +103,8 @@ def digits() -> Dataset:
 
 def public(name: str, cache: Path | None = None) -> Dataset:
     """A public data set from the cache; its inputs are memory maps of bytes, read when they are used."""
+    from firma.data.cache import cache_folder, open_cached
+
     known, size = PUBLIC[name], SIZES[name]
     stored = open_cached(known, cache_folder(cache))
     y_train, y_test = stored.y_train.astype(np.int64), stored.y_test.astype(np.int64)
