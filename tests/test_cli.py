@@ -197,10 +197,12 @@ def test_a_broken_toml_says_where(command, tmp_path):
     code, _, err = command("run", str(path))
     assert code == 2
     assert "line 1" in err
-    path.write_text("colour = 3")
-    code, _, err = command("run", str(path))
-    assert code == 2
-    assert "colour" in err
+    for text, word in (("colour = 3", "colour"), ("set = 3", "table of settings"), ("method = []", "at least one")):
+        path.write_text(text)
+        code, _, err = command("run", str(path))
+        assert code == 2
+        assert word in err
+        assert err.count("\n") == 1
 
 
 def test_unknown_option_exits_2(command):

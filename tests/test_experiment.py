@@ -123,6 +123,14 @@ def test_several_methods_are_for_run_all():
         firma.run("digits", "iid", ["local", "fedavg"])
 
 
+def test_a_result_records_which_settings_were_changed():
+    result = firma.run(
+        "digits", "iid", "local", clients=2, rounds=1, settings={"lr": 0.01, "epochs": 1, "tests": "matched"}
+    )
+    assert result.config["preset"] == "recommended"
+    assert result.config["settings"] == {"epochs": 1}, "the others are those of the preset"
+
+
 def test_old_names_of_options_still_work():
     with pytest.warns(FutureWarning, match="path is deprecated, use backend"):
         old = firma.Config(path="autograd", set={"rate": 0.1})

@@ -184,6 +184,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _check_combinations(config: RunConfig) -> None:
     """Refuse options that contradict each other."""
+    if not config.methods:
+        raise BadInput("method = []: name at least one method")
     if config.engine == "ray" and (config.audit or config.device != "cpu" or config.wire != "float32"):
         raise BadInput(
             "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and passes float32; "

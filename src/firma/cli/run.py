@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli.options import Json, changes, run_parameters
+from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def run(
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
-    folder = out or (Path(values.pop("out")) if "out" in values else None)
+    folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
     values = _merged(values, options, path)
     experiment = resolve(from_options(values))
     if folder is not None:
@@ -74,7 +75,10 @@ run.__signature__ = _signature()  # type: ignore[attr-defined]
 
 def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> dict[str, Any]:
     """The options of the file with those of the command line on top."""
-    settings = dict(values.get("set", {})) | changes(given.pop("settings"))
+    table = values.get("set", {})
+    if not isinstance(table, dict):
+        raise BadInput(f"set = {table!r}: must be a table of settings, such as [set] and below it rate = 0.001")
+    settings = table | changes(given.pop("settings"))
     old = path or values.pop("path", None)
     if old is not None:
         from firma.cli.console import err
