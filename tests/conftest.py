@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -29,6 +30,15 @@ hypothesis.settings.load_profile("beside others")
 # members of a ring that run as threads of this process share the count, which trainers set and put back.
 torch.set_num_threads(1)
 
+# With pytest -n, tests of one group run one after another in one worker; all others run wherever there is room.
+GROUPS = {
+    # Real processes with short patience: two rings at a time would take each other's cores and be late.
+    "rings": ("peer/test_healing.py", "peer/test_networks.py", "peer/test_processes.py", "peer/test_strangers.py"),
+    # They share a cluster, which takes ten seconds and most cores to start.
+    "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
+    # They share a page, and a browser is enough at a time.
+    "browser": ("report/test_browser.py",),
+}
 FEATURES, CLASSES = 12, 4
 SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
 
@@ -47,6 +57,24 @@ def toy_data(clients: int, noisy: tuple[int, ...] = ()) -> list[ClientData]:
         inputs, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
         data.append(ClientData(inputs, labels, inputs[:9], labels[:9]))
     return data
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):  # type: ignore[no-untyped-def]
+    """Deal tests to workers by GROUPS; xdist's own marks of groups do nothing since pytest 9.2 (pytest-xdist#1386)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    here = Path(__file__).parent
+    missing = [file for files in GROUPS.values() for file in files if not (here / file).exists()]
+    if missing:
+        raise pytest.UsageError(f"GROUPS in {__file__} names files that do not exist: {', '.join(missing)}")
+    group_of = {f"{here.name}/{file}": group for group, files in GROUPS.items() for file in files}
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid):  # type: ignore[no-untyped-def]
+            return group_of.get(nodeid.partition("::")[0], nodeid)
+
+    return Grouped(config, log)
 
 
 Make = Callable[..., Federation]
