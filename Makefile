@@ -15,7 +15,7 @@ ring: .venv/.installed-all
 
 setup: .venv/.installed-all
 
-# As many tests at a time as there are cores; what must not run beside each other: GROUPS in tests/conftest.py.
+# One worker per core; GROUPS in tests/conftest.py says which tests never run at the same time.
 test: .venv/.installed-all
 	$(BIN)/python -m pytest --numprocesses auto
 

@@ -1,4 +1,4 @@
-"""Small federations that run in milliseconds, and the command line in this process and in processes of its own."""
+"""Small federations that run in milliseconds, the command line, child processes, and which tests run in parallel."""
 
 import signal
 import sys
@@ -17,26 +17,26 @@ from firma.hyper import Hyper
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 
-# A process that is started in the background of a script ignores Ctrl-C, and so would every process that a test starts
-# and interrupts. A handler, whichever, is not handed down: they begin with the default.
+# A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
+# of theirs, so Ctrl-C gets a handler here: children do not inherit handlers, they start with the default action.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Other tests run beside this one: how long an example takes says nothing about it.
-hypothesis.settings.register_profile("beside others", deadline=None)
-hypothesis.settings.load_profile("beside others")
+# Other tests run at the same time: how long one example takes says nothing about the code.
+hypothesis.settings.register_profile("parallel", deadline=None)
+hypothesis.settings.load_profile("parallel")
 
 # With threads of its own torch waits, spinning, for cores that other programs have: minutes instead of seconds. And
 # members of a ring that run as threads of this process share the count, which trainers set and put back.
 torch.set_num_threads(1)
 
-# With pytest -n, tests of one group run one after another in one worker; all others run wherever there is room.
+# With `pytest -n`, all tests of a group run in one worker, one after another; every other test runs in any worker.
 GROUPS = {
-    # Real processes with short patience: two rings at a time would take each other's cores and be late.
+    # Real processes that give each other up after a second or two: two rings at a time would slow each other down.
     "rings": ("peer/test_healing.py", "peer/test_networks.py", "peer/test_processes.py", "peer/test_strangers.py"),
-    # They share a cluster, which takes ten seconds and most cores to start.
+    # They share one cluster, which takes ten seconds to start.
     "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
-    # They share a page, and a browser is enough at a time.
+    # They share one page, which takes five seconds to render.
     "browser": ("report/test_browser.py",),
 }
 FEATURES, CLASSES = 12, 4
@@ -61,7 +61,9 @@ def toy_data(clients: int, noisy: tuple[int, ...] = ()) -> list[ClientData]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):  # type: ignore[no-untyped-def]
-    """Deal tests to workers by GROUPS; xdist's own marks of groups do nothing since pytest 9.2 (pytest-xdist#1386)."""
+    """Distribute tests by GROUPS; xdist's own mark for groups has no effect since pytest 9.2 (pytest-xdist#1386)."""
+    if config.getvalue("dist") != "load":  # asked for another way
+        return None
     from xdist.scheduler import LoadScopeScheduling
 
     here = Path(__file__).parent
