@@ -15,7 +15,7 @@ from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Gate
 
 ALPHA, BETA = pair("golden")
-SHARE = st.floats(0, 1)
+SHARE = st.floats(0, 1, allow_subnormal=False)  # an accuracy is a count by a count: 0 or far above such numbers
 ACCURACIES = st.lists(SHARE, min_size=1, max_size=8)
 
 
