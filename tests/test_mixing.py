@@ -15,7 +15,7 @@ from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Gate
 
 ALPHA, BETA = pair("golden")
-SHARE = st.floats(0, 1, allow_subnormal=False)  # an accuracy is a count by a count: 0 or far above such numbers
+SHARE = st.floats(0, 1)
 ACCURACIES = st.lists(SHARE, min_size=1, max_size=8)
 
 
@@ -56,6 +56,15 @@ def test_equal_accuracies_give_half_the_prior_and_a_quarter(accuracy):
     row = ring_row((ALPHA, BETA), 0.0, Gate(0.35, 0.5), accuracy, accuracy)
     assert row.left == pytest.approx(ALPHA / 2 + 0.25)
     assert row.right == pytest.approx(BETA / 2 + 0.25)
+
+
+def test_a_vanishing_accuracy_gives_no_negative_weight():
+    """A member may claim any number from 0 to 1, the smallest that there is among them."""
+    tiny = 5e-324
+    for left, right in ((tiny, 0.0), (0.0, tiny), (tiny, tiny)):
+        row = ring_row((ALPHA, BETA), 0.5, Gate(0.0, 0.75), left, right)
+        assert min(row) >= 0
+        assert sum(row) == pytest.approx(1)
 
 
 def test_the_threshold_itself_passes():
