@@ -22,8 +22,6 @@ from firma.engines.placement import groups
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, ray, spread
 
-# One cluster for all of its tests, and with it one process that they run in.
-pytestmark = pytest.mark.xdist_group("ray")
 # What is averaged is summed in another order than in the simulation; what is blended on the ring is not.
 CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 

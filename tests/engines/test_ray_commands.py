@@ -13,7 +13,6 @@ import firma
 from firma.study.store import read_all
 from tests.processes import running, wait_until
 
-pytestmark = pytest.mark.xdist_group("ray")
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
 
 

@@ -15,7 +15,6 @@ from firma.engines.ray_cluster import answers, connected, nodes, ray
 from firma.engines.simulation import Simulation
 from tests.processes import running, wait_until
 
-pytestmark = pytest.mark.xdist_group("ray")
 TWO_NODES = """
 import sys
 from firma.engines.ray_cluster import ray

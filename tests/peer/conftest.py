@@ -39,9 +39,10 @@ class Fixture:
 
 
 def own_ports():
-    """Ports for this process, again and again, from a part of their range that no other worker of this run uses.
+    """Ports that no other worker of this test run uses, in turn, without end.
 
-    Below those that the kernel gives to outgoing connections: none of these takes a port before the ring listens.
+    They lie below the range from which the kernel takes ports for outgoing connections, so none of those can take one
+    before the ring listens on it.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers

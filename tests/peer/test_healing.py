@@ -19,8 +19,6 @@ from .conftest import NAMES
 from .crew import Crew, replayed
 from .test_node import simulated
 
-# Real processes with short patience: two such rings at a time would take each other's cores and be late.
-pytestmark = pytest.mark.xdist_group("rings")
 PHASES = [
     ("training",), ("before exchange",), ("mid transfer",), ("after exchange",), ("before exchange", 1),
     ("after exchange", 1), ("before save",), ("mid save",), ("after save",),

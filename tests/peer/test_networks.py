@@ -12,8 +12,6 @@ from .crew import Crew
 from .network import Network
 from .test_healing import ENDLESS, assert_replayed, some_rounds
 
-pytestmark = pytest.mark.xdist_group("rings")  # see test_healing
-
 
 @pytest.fixture
 def networked(make_ring):

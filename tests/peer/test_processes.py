@@ -19,7 +19,6 @@ from .crew import Crew
 from .test_healing import ENDLESS, let_in
 from .test_node import simulated
 
-pytestmark = pytest.mark.xdist_group("rings")  # see test_healing
 FIRMA = [sys.executable, "-m", "firma"]
 
 

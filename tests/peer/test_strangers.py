@@ -135,7 +135,6 @@ def test_silent_connections_of_strangers_take_no_ones_place(victim):
             each.close()
 
 
-@pytest.mark.xdist_group("rings")  # see test_healing
 def test_strangers_who_knock_all_at_once_do_not_end_the_process(make_ring, request):
     """Handshakes begin, break off and fail by the thousand, many at any moment: the member is there afterwards."""
     crew = Crew(make_ring("fibfl", 3, 5, "iid"))
