@@ -4,17 +4,14 @@ A configuration is resolved before anything is trained: `resolve` checks it, loa
 its row of the design table, its numbers and its seed. `execute` then trains one run after another.
 """
 
-import functools
-import inspect
 import platform
-import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ParamSpec, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,14 +29,13 @@ from firma.mixing.order import neighbours, similarity, two_opt
 from firma.models.split import ModelSource, build_model
 from firma.privacy.audit import Audit
 from firma.results import Result
-from firma.run_config import OnRound, RunConfig, descriptions
+from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
 from firma.training.client import ClientData
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
 ]  # fmt: skip
-P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -64,30 +60,7 @@ class Experiment:
     runs: tuple[PlannedRun, ...]
 
 
-def _takes_fields_of(
-    config: Callable[P, RunConfig],
-) -> Callable[[Callable[[RunConfig], Result]], Callable[P, Result]]:
-    """Give a function of a configuration the configuration's fields as its parameters, with their descriptions."""
-
-    def decorate(function: Callable[[RunConfig], Result]) -> Callable[P, Result]:
-        @functools.wraps(function)
-        def wrapped(*words: P.args, **options: P.kwargs) -> Result:
-            return function(config(*words, **options))
-
-        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
-        shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
-        wrapped.__signature__ = inspect.Signature(shown, return_annotation=Result)  # type: ignore[attr-defined]
-        lines = (
-            textwrap.fill(f"{name}: {text}", 110, initial_indent="    ", subsequent_indent="        ")
-            for name, text in descriptions().items()
-        )
-        wrapped.__doc__ = f"{inspect.getdoc(function)}\n\n" + "\n".join(lines)
-        return wrapped
-
-    return decorate
-
-
-@_takes_fields_of(RunConfig)
+@takes_fields_of(RunConfig)
 def run(config: RunConfig) -> Result:
     """Train one federation, with one method and one seed, and return its result.
 

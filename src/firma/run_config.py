@@ -4,13 +4,15 @@
 with a description is thereby a new parameter, option and key.
 """
 
+import functools
+import inspect
+import textwrap
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, fields
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` shou
 else:
     DatasetSource = ModelSource = OnRound = Any
 
+P = ParamSpec("P")
+T = TypeVar("T")
 PYTHON_ONLY = ("model", "on_round")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
 
@@ -148,13 +152,39 @@ class RunConfig:
         return options | {"method": names, "checkpoint": self.checkpoint and str(self.checkpoint)}
 
 
+def takes_fields_of(
+    config: Callable[P, RunConfig],
+) -> Callable[[Callable[[RunConfig], T]], Callable[P, T]]:
+    """Give a function of a configuration the fields of the configuration as its parameters, with their descriptions.
+
+    Type checkers and editors see the fields through the constructor `config`, so that no signature is written twice.
+    """
+
+    def decorate(function: Callable[[RunConfig], T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def wrapped(*values: P.args, **fields: P.kwargs) -> T:
+            return function(config(*values, **fields))
+
+        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
+        shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
+        wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        lines = (
+            textwrap.fill(f"{name}: {text}", 110, initial_indent="    ", subsequent_indent="        ")
+            for name, text in descriptions().items()
+        )
+        wrapped.__doc__ = f"{inspect.getdoc(function)}\n\n" + "\n".join(lines)
+        return wrapped
+
+    return decorate
+
+
 def option_fields() -> dict[str, str]:
     """The options of the command line, which are the keys of a TOML file, and the field that each one fills."""
     names = (each.name for each in fields(RunConfig) if each.name not in PYTHON_ONLY)
     return {_OPTION_OF.get(name, name): name for name in names}
 
 
-@cache
+@functools.cache
 def descriptions() -> dict[str, str]:
     """What each field means, in one sentence or two."""
     return {
@@ -199,12 +229,12 @@ def _check_combinations(config: RunConfig) -> None:
         raise BadInput("--audit cannot be combined with --checkpoint: an audit cannot be resumed")
 
 
-@cache
+@functools.cache
 def _hints() -> dict[str, Any]:
     hints = get_type_hints(RunConfig, include_extras=True)
     return {each.name: hints[each.name] for each in fields(RunConfig)}
 
 
-@cache
+@functools.cache
 def _adapters() -> dict[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)) for name, hint in _hints().items()}

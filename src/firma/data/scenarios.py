@@ -14,6 +14,8 @@ from firma.errors import BadInput
 STUDY = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")  # the paper's seven
 _PLAIN = ("iid", "natural")
 _NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
+_CHANNELS = (1, 3, 4)
+_CHUNK = 4096  # images at a time: rotation computes in float32, this bounds its memory
 CHOICES = (
     "iid, dir-ALPHA (such as dir-0.5), skew-K (such as skew-1), quantity-ALPHA (such as quantity-0.5), "
     "rotate-DEGREES (such as rotate-90) or natural"
@@ -129,10 +131,6 @@ def take(labels: NDArray[np.int64], counts: Indices, rng: np.random.Generator) -
         for part, mine in zip(parts, np.split(rows, counts[:, label].cumsum())[:-1], strict=True):
             part.append(mine)
     return [np.concatenate(part) for part in parts]
-
-
-_CHANNELS = (1, 3, 4)
-_CHUNK = 4096  # images at a time: rotation computes in float32, this bounds its memory
 
 
 def check_images(shape: Sequence[int], name: str) -> None:
