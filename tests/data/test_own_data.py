@@ -93,7 +93,7 @@ def test_natural_without_owners_of_the_tests_is_matched():
         ((X, np.where(np.arange(60) == 9, np.nan, 1.0)), r"y is missing \(NaN\) in row 9"),
         ((X, X[:, 0]), "y holds float32"),
         ((X, np.array([{}] * 60)), "y holds object"),
-        ((X, WORDS, X), "both x_test and y_test"),
+        ((X, WORDS, X), "must be given together"),
         ((X, WORDS, X[:, :2], WORDS), r"\(4,\).*\(2,\)"),
         ((X, WORDS, X, WORDS, None, CLIENT), "client_test requires client"),
         ((X, WORDS, None, None, CLIENT[:3]), r"client has shape \(3,\)"),

@@ -153,7 +153,7 @@ def test_only_images_turn():
     "text", ["", "dir", "dir-0", "dir--1", "skew-1.5", "skew-0", "rotate-", "Natural", "dir-1e999"]
 )
 def test_scenarios_that_are_none(text):
-    with pytest.raises(BadInput, match="choose iid, dir-ALPHA"):
+    with pytest.raises(BadInput, match="choose from iid, dir-ALPHA"):
         parse(text)
 
 

@@ -48,7 +48,7 @@ def get(
     chosen = [known_set(each) for each in (PUBLIC if "all" in name else dict.fromkeys(name))]
     sources = _sources(source)
     if files is not None and len(chosen) > 1:
-        raise BadInput(f"--from {str(files)!r}: it must be one data set, not {len(chosen)}")
+        raise BadInput(f"--from {str(files)!r}: name one data set only, not {len(chosen)}")
     folder, failures = cache_folder(cache), []
     for known in chosen:
         with _bar() as bar:

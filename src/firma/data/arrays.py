@@ -30,7 +30,7 @@ def from_arrays(
     x, y = np.asarray(x), np.asarray(y)
     _check(x, y, client, ("x", "y", "client"), name)
     if (x_test is None) != (y_test is None):
-        raise BadInput(f"dataset {name}: give both x_test and y_test, or neither")
+        raise BadInput(f"dataset {name}: x_test and y_test must be given together")
     if client_test is not None and (client is None or x_test is None):
         raise BadInput(f"dataset {name}: client_test requires {'client' if client is None else 'x_test'}")
     if x_test is None or y_test is None:
@@ -46,7 +46,7 @@ def from_arrays(
     if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise BadInput(
             f"dataset {name}: x holds {x.dtype} of shape {x.shape[1:]}, "
-            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}"
+            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}; they must match"
         )
     classes, labels = _numbered(_joined(y, y_test), "y", name)
     if (classes[: len(y)] == classes[0]).all():

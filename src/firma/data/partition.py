@@ -104,7 +104,7 @@ def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], 
         raise BadInput(f"scenario = 'natural': {dataset.name} does not name the client of each row (column client)")
     if clients != len(dataset.client_names):
         named = f"{dataset.name} names {len(dataset.client_names)} clients"
-        raise BadInput(f"clients = {clients}: {named}; leave --clients out")
+        raise BadInput(f"clients = {clients}: {named}; omit --clients")
     train = _by_client(dataset.client_train, clients)
     if dataset.client_test is None:
         return train, _matched(dataset, train, seed)

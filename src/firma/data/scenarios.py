@@ -38,7 +38,7 @@ def parse(text: str) -> Scenario:
         scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
         if 0 < scenario.number < float("inf"):
             return scenario
-    raise BadInput(f"scenario = {text!r}: choose {CHOICES}")
+    raise BadInput(f"scenario {text!r} is unknown; choose from {CHOICES}")
 
 
 Indices = NDArray[np.int64]  # row numbers
