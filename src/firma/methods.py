@@ -66,6 +66,7 @@ _ROWS = (
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: row for row in _ROWS}
+DEFAULT_METHOD = "fibfl++"
 
 # The numbers that differ between methods; what is not named here is the default of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
