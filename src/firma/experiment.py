@@ -21,12 +21,12 @@ from firma.encoding import Wire
 from firma.engines.engine import EngineName, Place, Start, started
 from firma.engines.federation import Federation, RoundOutcome
 from firma.errors import BadInput
-from firma.methods import METHODS, Method, lookup
+from firma.methods import DEFAULT_METHOD, METHODS, Method, lookup
 from firma.mixing.order import neighbours
 from firma.models.split import ModelSource
 from firma.privacy.audit import Audit
 from firma.results import Result, check_writable
-from firma.settings import Preset, Split, build, hyper_for, split_for
+from firma.settings import Preset, Split, build, changed_settings, hyper_for, split_for
 
 OnRound = Callable[[str, int, RoundOutcome], None]
 
@@ -38,7 +38,7 @@ class Config(BaseModel):
 
     dataset: str = "digits"
     scenario: str | None = None  # natural where the data say whose they are, else skew-1
-    method: tuple[str, ...] = ("fibfl++",)
+    method: tuple[str, ...] = (DEFAULT_METHOD,)
     clients: int | None = Field(None, ge=1)
     rounds: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
@@ -88,7 +88,7 @@ def config(values: Mapping[str, Any]) -> Config:
 def run(
     dataset: DatasetSource = "digits",
     scenario: str | None = None,
-    method: str | Method = "fibfl++",
+    method: str | Method = DEFAULT_METHOD,
     *,
     clients: int | None = None,
     rounds: int | None = None,
@@ -120,7 +120,7 @@ def run(
     With a folder `checkpoint` the same call goes on where a killed one stopped.
     `on_round(method, seed, outcome)` is called after every round.
     """
-    name = method if isinstance(method, str) else "local"
+    name = method if isinstance(method, str) else DEFAULT_METHOD
     values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
     how = {"device": device, "path": path, "workers": workers, "audit": audit, "wire": wire}
     where = {"engine": engine, "address": address, "checkpoint": checkpoint, "recover": recover}
@@ -203,6 +203,7 @@ def describe(
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "preset": checked.preset,
+        "settings": changed_settings(federation.method.name, checked.preset, checked.set),
         "hyper": federation.hyper.model_dump(),
         "split": split.model_dump(),
         "device": checked.device,

@@ -136,3 +136,13 @@ def split_for(preset: str, changes: Mapping[str, Any]) -> Split:
     check_preset(preset)
     values = _PUBLISHED_SPLIT if preset == "published" else {}
     return build(Split, values | dict(settings(changes)[1]))
+
+
+def changed_settings(method: str, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's changes that differ from the preset, by their full names: what a result records beside its preset."""
+
+    def values(given: Mapping[str, Any]) -> dict[str, Any]:
+        return hyper_for(method, preset, given).model_dump() | split_for(preset, given).model_dump()
+
+    usual = values({})
+    return {name: value for name, value in values(changes).items() if value != usual[name]}

