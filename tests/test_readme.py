@@ -46,10 +46,10 @@ def test_what_we_found_is_what_the_evidence_says():
         }
 
     fedavg, local, fedrep, rdfl = (gains(other) for other in ("fedavg", "local", "fedrep", "rdfl"))
-    assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} places" in found
+    assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} cases" in found
     assert f"by {max(fedavg.values()):.1f} points" in found
     assert f"than training alone in {sum(gain > 0 for gain in local.values())} of {len(local)}." in found
-    assert f"of the {len(fedrep)} places run so far" in found
+    assert f"of the {len(fedrep)} cases run so far" in found
     assert f"is above it in {sum(gain > 0 for gain in fedrep.values())};" in found
     assert f"(CIFAR-10: {min(fedavg.values()):.1f} points)" in found
     assert f"(digits at `dir-0.1`: {min(local.values()):.1f} points)" in found

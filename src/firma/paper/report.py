@@ -200,8 +200,9 @@ def document(results: SweepResults, layout: Layout, figures: Mapping[str, str]) 
         "## What was run\n",
         as_markdown(coverage(tables, layout)),
         as_markdown(versions(results.cells)),
-        *(f"![{caption}]({link})\n" for link, caption in figures.items()),
     ]
+    if figures:
+        text += ["## Figures\n", *(f"![{caption}]({link})\n" for link, caption in figures.items())]
     text += ["## Claims\n", _counted(published()), *(_counted(table) for table in tables.values())]
     text += [as_markdown(table) for table in ready if table.name == "claims"]
     for name in tables:
