@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from made_up import made_up_study
 
-from firma.cli.report import report_page
-from firma.sweep.store import read_results
+from firma.cli.report import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (make browser)")
@@ -37,7 +36,8 @@ CLICKS = """<script>
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    text = report_page(read_results(made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2)))
+    report(made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2), out=folder / "report.html")
+    text = (folder / "report.html").read_text()
 
     def visit(name, text, *words):
         (folder / name).write_text(text)

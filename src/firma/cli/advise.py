@@ -19,7 +19,7 @@ def advise(
     scenario: Annotated[str | None, typer.Option(help=SCENARIO_HELP)] = None,
     counts: Annotated[
         Path | None,
-        typer.Option(help="Instead: a CSV file of sample counts, one row per client and one column per class."),
+        typer.Option(help="Instead of both: a CSV file of sample counts, one row per client, one column per class."),
     ] = None,
     clients: Clients = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="How many rounds you can afford.")] = None,
@@ -59,8 +59,8 @@ def _show(found: "Advice", profile: "Profile") -> None:
     def line(text: str) -> None:
         out.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    like = "" if profile.named else ", most similar to"
-    line(f"{profile.clients} clients, {profile.counts.sum():,} samples{like} {found.scenario}")
+    like = "" if profile.named else "most similar to "
+    line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
     line(f"Use {found.method}, according to {found.source}.")
     if found.method != found.private:
         line(f"Without a server and with private heads: {found.private}.")

@@ -10,7 +10,7 @@ import typer
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.report.drawing import Picture
+    from firma.report.drawing import Drawing, Picture
     from firma.report.table import Table
     from firma.report.tables import Layout
     from firma.sweep.store import SweepResults
@@ -53,11 +53,9 @@ def report(
     if (out, figures, markdown, evidence) == (None, None, None, None):
         out, figures = results / "report.html", results / "figures"
     written: list[Path] = []
-    if figures is not None:
-        from firma.report.drawing import save
-
-        for picture in _figures(found, _layout(found)):
-            written += save(picture.figure, figures, picture.name)
+    drawings: list[Drawing] = []
+    if figures is not None or out is not None:
+        drawings, written = _draw(found, figures)
     if markdown is not None:
         written += _write_document(found, markdown)
     if evidence is not None:
@@ -67,7 +65,7 @@ def report(
         write_whole(evidence, to_csv(result_tables(found), SHIPPED_METRICS))
         written.append(evidence)
     if out is not None:
-        write_whole(out, report_page(found))
+        write_whole(out, report_page(found, drawings))
         written.append(out)
     for path in written:
         console.print(f"Written: {path}", soft_wrap=True, highlight=False)
@@ -116,8 +114,8 @@ def _figures(results: "SweepResults", layout: "Layout") -> "Iterator[Picture]":
     return (paper_figures if concerns(results) else sweep_figures)(results, layout)
 
 
-def report_page(results: "SweepResults") -> str:
-    """The HTML page."""
+def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
+    """The HTML page; each figure is drawn once, for the page and for its files."""
     from firma.report.page import Section, about_the_runs, page
     from firma.sweep.statistics import result_tables
 
@@ -127,11 +125,24 @@ def report_page(results: "SweepResults") -> str:
     sections = [
         *([Section("Claims", claims)] if claims else []),
         Section("Tables", [table for table in tables if table not in claims]),
-        Section("Figures", pictures=_figures(results, layout)),
+        Section("Figures", drawings=drawings),
         *about_the_runs(results, layout),
     ]
     runs = ", ".join(result_tables(results)) or "none yet"
     return page("FIRMA study", f"{len(results.cells)} cells: {runs}.", sections)
+
+
+def _draw(results: "SweepResults", folder: Path | None) -> "tuple[list[Drawing], list[Path]]":
+    """All figures as SVG, and the files of them if there is a folder."""
+    from firma.report.drawing import drawn, save_png
+
+    drawings, written = [], []
+    for picture in _figures(results, _layout(results)):
+        drawings.append(drawn(picture))
+        if folder is not None:
+            written += [save_png(picture, folder), folder / f"{picture.name}.svg"]
+            written[-1].write_bytes(drawings[-1].svg)
+    return drawings, written
 
 
 def _write_document(results: "SweepResults", path: Path) -> list[Path]:
@@ -143,7 +154,7 @@ def _write_document(results: "SweepResults", path: Path) -> list[Path]:
     layout, drawn = paper_layout(), {}
     for picture in paper_figures(results, layout):
         if picture.name in DOCUMENT_FIGURES:
-            drawn[save_png(picture.figure, path.parent / "figures", picture.name)] = picture.caption
+            drawn[save_png(picture, path.parent / "figures")] = picture.caption
     links = {Path(relpath(file, path.parent)).as_posix(): caption for file, caption in drawn.items()}
     write_whole(path, document(results, layout, links))
     return [*drawn, path]

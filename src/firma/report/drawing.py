@@ -35,6 +35,15 @@ class Picture:
 Pictures = Iterator[Picture]
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A picture as SVG, for a page."""
+
+    name: str
+    caption: str
+    svg: bytes
+
+
 def canvas(width: float, height: float) -> "Figure":
     """An empty figure of a size in inches that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -45,29 +54,22 @@ def canvas(width: float, height: float) -> "Figure":
     return figure
 
 
-def save(figure: "Figure", folder: Path, name: str) -> list[Path]:
-    """Write NAME.png and NAME.svg."""
-    png, svg = save_png(figure, folder, name), folder / f"{name}.svg"
-    svg.write_bytes(as_svg(figure))
-    return [png, svg]
-
-
-def save_png(figure: "Figure", folder: Path, name: str) -> Path:
-    """Write NAME.png."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.png"
-    figure.savefig(path, dpi=150)
-    return path
-
-
-def as_svg(figure: "Figure") -> bytes:
-    """The figure as SVG; the same figure gives the same bytes."""
+def drawn(picture: Picture) -> Drawing:
+    """The picture as SVG; the same results give the same bytes."""
     from matplotlib import rc_context
 
     buffer = BytesIO()
     with rc_context({"svg.hashsalt": "firma"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+        picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return Drawing(picture.name, picture.caption, buffer.getvalue())
+
+
+def save_png(picture: Picture, folder: Path) -> Path:
+    """Write NAME.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{picture.name}.png"
+    picture.figure.savefig(path, dpi=150)
+    return path
 
 
 def colour(method: str) -> str:

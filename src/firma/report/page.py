@@ -1,11 +1,11 @@
 """A sweep as one HTML page that opens from disk: nothing is loaded from anywhere."""
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from firma.report.drawing import Picture, as_svg
+from firma.report.drawing import Drawing
 from firma.report.table import Table, as_html
 from firma.report.tables import Layout, cell_table, configuration, coverage, versions
 from firma.sweep.statistics import result_tables
@@ -58,7 +58,7 @@ class Section:
 
     title: str
     tables: Sequence[Table] = ()
-    pictures: Iterable[Picture] = ()
+    drawings: Sequence[Drawing] = ()
 
 
 def about_the_runs(results: SweepResults, layout: Layout) -> list[Section]:
@@ -87,10 +87,8 @@ def _anchor(section: Section) -> str:
 
 def _content(section: Section) -> str:
     parts = [as_html(table) for table in section.tables]
-    for picture in section.pictures:
-        data = b64encode(as_svg(picture.figure)).decode()
-        image = f'<img alt="{escape(picture.caption)}" src="data:image/svg+xml;base64,{data}">'
-        parts.append(
-            f'<figure id="{escape(picture.name)}">{image}<figcaption>{escape(picture.caption)}</figcaption></figure>'
-        )
+    for drawing in section.drawings:
+        data, caption = b64encode(drawing.svg).decode(), escape(drawing.caption)
+        image = f'<img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        parts.append(f'<figure id="{escape(drawing.name)}">{image}<figcaption>{caption}</figcaption></figure>')
     return "".join(parts)
