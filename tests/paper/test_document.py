@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from firma.paper.published import SHIPPED_METRICS
-from firma.paper.report import DOCUMENT_FIGURES, document, paper_layout
+from firma.paper.report import DOCUMENT_FIGURES, document, paper_scope
 from firma.sweep.statistics import result_tables, to_csv
 from firma.sweep.store import read_results
 
@@ -22,7 +22,7 @@ def test_the_document_is_what_the_evidence_says():
     text = (ROOT / "docs" / "reproduction.md").read_text()
     figures = {link: caption for caption, link in re.findall(r"!\[(.*)\]\((.*)\)", text)}
     assert [Path(link).stem for link in figures] == list(DOCUMENT_FIGURES)
-    assert document(read_results(ROOT / "evidence"), paper_layout(), figures) == text, AGAIN
+    assert document(read_results(ROOT / "evidence"), paper_scope(), figures) == text, AGAIN
 
 
 def test_every_figure_in_the_docs_is_shown_by_one_of_them():

@@ -5,7 +5,7 @@ from made_up import made_up_study
 
 from firma.paper.report import DOCUMENT_FIGURES
 from firma.report.drawing import COLOURS
-from firma.report.summary_figures import radar_scores
+from firma.report.figures import radar_scores
 from firma.sweep.statistics import from_csv, result_tables
 from firma.sweep.store import read_results
 
@@ -55,6 +55,14 @@ def test_figures_are_written_twice(report, results, tmp_path):
         assert {f"{name}.png", f"{name}.svg"} <= names
     assert (tmp_path / "ring.png").read_bytes().startswith(b"\x89PNG")
     assert COLOURS["fibfl++"].lower() in (tmp_path / "convergence-digits-paper.svg").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(report, results, tmp_path):
+    (tmp_path / "file").write_text("")
+    for option in ("--out", "--figures", "--markdown", "--evidence"):
+        code, _, err = report(results, option, tmp_path / "file" / "x")
+        assert code == 2
+        assert err.count("\n") == 1
 
 
 def test_the_same_results_give_the_same_page(report, results, tmp_path):

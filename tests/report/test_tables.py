@@ -7,7 +7,7 @@ import pytest
 from made_up import made_up_study
 
 from firma.paper.grid import Choice, ablation_rows, cells
-from firma.paper.report import ablation, paper_layout, paper_tables
+from firma.paper.report import ablation, paper_scope, paper_tables
 from firma.report.table import (
     MISSING,
     NOTHING,
@@ -20,7 +20,7 @@ from firma.report.table import (
     as_text,
     mark_best,
 )
-from firma.report.tables import command, formula_bytes, layout_of, sweep_tables
+from firma.report.tables import command, formula_bytes, scope_of, sweep_tables
 from firma.sweep.runner import run_cells
 from firma.sweep.statistics import ResultTable, Statistic, result_tables
 from firma.sweep.store import SweepResults, read_cells, writing
@@ -73,7 +73,7 @@ def study(tmp_path_factory):
 
 
 def test_tables_show_ours_beside_the_papers_and_dashes_for_the_rest(study):
-    tables = {table.name: table for table in paper_tables(study, paper_layout())}
+    tables = {table.name: table for table in paper_tables(study, paper_scope())}
     accuracy = tables["mean_accuracy-digits-paper"]
     assert accuracy.columns == ("method", "iid", "dir-0.1")
     texts = {row[0].text: row[2].text for row in accuracy.rows}
@@ -92,7 +92,7 @@ def test_tables_show_ours_beside_the_papers_and_dashes_for_the_rest(study):
 
 
 def test_duels_count_what_was_won_and_leave_the_rest_open(study):
-    tables = {table.name: table for table in paper_tables(study, paper_layout())}
+    tables = {table.name: table for table in paper_tables(study, paper_scope())}
     duels = tables["duels-paper"]
     assert len(duels.rows) == 7
     rows = {(row[0].text, row[1].text): row for row in duels.rows}
@@ -104,7 +104,7 @@ def test_duels_count_what_was_won_and_leave_the_rest_open(study):
 
 
 def test_an_empty_study_makes_tables_of_dashes():
-    assert [table.name for table in paper_tables({}, paper_layout())] == ["claims"]
+    assert [table.name for table in paper_tables({}, paper_scope())] == ["claims"]
 
 
 def test_the_formula_is_what_is_counted():
@@ -129,13 +129,13 @@ def test_the_command_repeats_the_cell(tmp_path):
 
 
 def test_gains_have_the_standard_error_of_a_difference_where_there_are_seeds():
-    place = ("digits", "dir-0.1")
+    case = ("digits", "dir-0.1")
     statistics = {
-        (*place, "fibfl+", "mean_accuracy"): Statistic(0.90, 0.03, 9),
-        (*place, "fibfl++", "mean_accuracy"): Statistic(0.95, 0.04, 16),
-        (*place, "fibfl", "mean_accuracy"): Statistic(0.89),
+        (*case, "fibfl+", "mean_accuracy"): Statistic(0.90, 0.03, 9),
+        (*case, "fibfl++", "mean_accuracy"): Statistic(0.95, 0.04, 16),
+        (*case, "fibfl", "mean_accuracy"): Statistic(0.89),
     }
-    row = ablation(ResultTable("ours", statistics), paper_layout()).rows[0]
+    row = ablation(ResultTable("ours", statistics), paper_scope()).rows[0]
     assert [entry.text.split(" (")[0] for entry in row[4:]] == ["+1.0", "+5.0 ± 1.4", "+6.0"]  # 0.01 and 0.01: 0.0141
 
 
@@ -147,9 +147,9 @@ def test_a_sweep_of_other_data_has_tables_without_the_paper():
         for metric in ("mean_accuracy", "gini", "bytes_per_round")
     }
     tables = {"paper": ResultTable("paper", statistics, {case: 12.0})}
-    layout = layout_of(tables)
-    assert (layout.datasets, layout.scenarios, layout.reference) == (["mine.csv"], ["dir-0.3"], None)
-    made = {table.name: table for table in sweep_tables(tables, layout)}
+    scope = scope_of(tables)
+    assert (scope.datasets, scope.scenarios, scope.reference) == (["mine.csv"], ["dir-0.3"], None)
+    made = {table.name: table for table in sweep_tables(tables, scope)}
     assert "claims" not in made
     accuracy = made["mean_accuracy-mine.csv-paper"]
     assert {row[0].text: row[1].text for row in accuracy.rows}["fedavg"] == "50.0 ± 10.0"

@@ -3,6 +3,9 @@
 import hashlib
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +85,35 @@ def test_a_crash_between_writing_and_removing_leaves_no_cell_twice(tmp_path):
     assert len(read_cells(tmp_path)) == 3
     fold(tmp_path)
     assert (tmp_path / "mnist-paper.jsonl").read_bytes() == (EVIDENCE / "mnist-paper.jsonl").read_bytes()
+
+
+FOLDING = """
+import sys
+from pathlib import Path
+from firma.sweep.store import fold, parse
+folder = Path(sys.argv[1])
+for number, line in enumerate(Path(sys.argv[2]).read_text().splitlines()):
+    (folder / "cells").mkdir(exist_ok=True)
+    (folder / "cells" / "draft").write_text(line)
+    (folder / "cells" / "draft").rename(folder / "cells" / f"{parse(line).key}.json")
+    print(parse(line).key, flush=True)
+    if number % 3 == 2:
+        fold(folder)
+"""
+
+
+@pytest.mark.parametrize("count", [50, 101])
+def test_kill_9_while_files_are_folded_loses_nothing(tmp_path, count):
+    command = [sys.executable, "-c", FOLDING, str(tmp_path), str(EVIDENCE / "digits-recommended.jsonl")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        saved = [process.stdout.readline().strip() for _ in range(count)]
+        process.kill()
+        saved += process.stdout.read().split()
+    assert process.returncode == -signal.SIGKILL
+    assert set(saved) <= {cell.key for cell in read_cells(tmp_path)}
+    with writing(tmp_path):
+        pass
+    assert set(saved) <= {json.loads(line)["key"] for line in lines(tmp_path)["digits-recommended.jsonl"]}
 
 
 def test_damaged_cells_are_run_again_and_drafts_removed(tmp_path):

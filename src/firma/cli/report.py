@@ -12,7 +12,7 @@ from firma.errors import BadInput
 if TYPE_CHECKING:
     from firma.report.drawing import Drawing, Picture
     from firma.report.table import Table
-    from firma.report.tables import Layout
+    from firma.report.tables import Scope
     from firma.sweep.store import SweepResults
 
 
@@ -43,7 +43,7 @@ def report(
     Example: firma report results/study
     """
     from firma.cli.console import out as console
-    from firma.results import write_whole
+    from firma.results import check_writable, write_whole
     from firma.sweep.store import read_results
 
     found = read_results(results)
@@ -52,8 +52,13 @@ def report(
         return
     if (out, figures, markdown, evidence) == (None, None, None, None):
         out, figures = results / "report.html", results / "figures"
+    for option, path in (("out", out), ("markdown", markdown), ("evidence", evidence)):
+        if path is not None:
+            check_writable(path.parent, option)
     written: list[Path] = []
     drawings: list[Drawing] = []
+    if figures is not None:
+        check_writable(figures, "figures")
     if figures is not None or out is not None:
         drawings, written = _draw(found, figures)
     if markdown is not None:
@@ -80,9 +85,9 @@ def print_tables(results: "SweepResults", form: str, part: str) -> None:
 
     if form not in RENDERERS:
         raise BadInput(f"--print {form}: unknown format; choose from {', '.join(RENDERERS)}")
-    layout = _layout(results)
-    last = [table for section in about_the_runs(results, layout) for table in section.tables]
-    tables = [*_tables(results, layout), *last]
+    scope = _scope(results)
+    last = [table for section in about_the_runs(results, scope) for table in section.tables]
+    tables = [*_tables(results, scope), *last]
     chosen = [table for table in tables if part in table.name]
     if not chosen:
         names = ", ".join(table.name for table in tables)
@@ -90,28 +95,28 @@ def print_tables(results: "SweepResults", form: str, part: str) -> None:
     sys.stdout.write("\n".join(RENDERERS[form](table) for table in chosen))
 
 
-def _layout(results: "SweepResults") -> "Layout":
+def _scope(results: "SweepResults") -> "Scope":
     """The paper's grid where results are part of it, else what was run."""
-    from firma.paper.report import concerns, paper_layout
-    from firma.report.tables import layout_of
+    from firma.paper.report import concerns, paper_scope
+    from firma.report.tables import scope_of
     from firma.sweep.statistics import result_tables
 
-    return paper_layout() if concerns(results) else layout_of(result_tables(results))
+    return paper_scope() if concerns(results) else scope_of(result_tables(results))
 
 
-def _tables(results: "SweepResults", layout: "Layout") -> "Iterator[Table]":
+def _tables(results: "SweepResults", scope: "Scope") -> "Iterator[Table]":
     from firma.paper.report import concerns, paper_tables
     from firma.report.tables import sweep_tables
     from firma.sweep.statistics import result_tables
 
-    return (paper_tables if concerns(results) else sweep_tables)(result_tables(results), layout)
+    return (paper_tables if concerns(results) else sweep_tables)(result_tables(results), scope)
 
 
-def _figures(results: "SweepResults", layout: "Layout") -> "Iterator[Picture]":
+def _figures(results: "SweepResults", scope: "Scope") -> "Iterator[Picture]":
     from firma.paper.report import concerns, paper_figures
     from firma.report.figures import sweep_figures
 
-    return (paper_figures if concerns(results) else sweep_figures)(results, layout)
+    return (paper_figures if concerns(results) else sweep_figures)(results, scope)
 
 
 def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
@@ -119,14 +124,14 @@ def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
     from firma.report.page import Section, about_the_runs, page
     from firma.sweep.statistics import result_tables
 
-    layout = _layout(results)
-    tables = list(_tables(results, layout))
+    scope = _scope(results)
+    tables = list(_tables(results, scope))
     claims = [table for table in tables if table.name == "claims"]
     sections = [
         *([Section("Claims", claims)] if claims else []),
         Section("Tables", [table for table in tables if table not in claims]),
         Section("Figures", drawings=drawings),
-        *about_the_runs(results, layout),
+        *about_the_runs(results, scope),
     ]
     runs = ", ".join(result_tables(results)) or "none yet"
     return page("FIRMA study", f"{len(results.cells)} cells: {runs}.", sections)
@@ -137,7 +142,7 @@ def _draw(results: "SweepResults", folder: Path | None) -> "tuple[list[Drawing],
     from firma.report.drawing import drawn, save_png
 
     drawings, written = [], []
-    for picture in _figures(results, _layout(results)):
+    for picture in _figures(results, _scope(results)):
         drawings.append(drawn(picture))
         if folder is not None:
             written += [save_png(picture, folder), folder / f"{picture.name}.svg"]
@@ -147,14 +152,14 @@ def _draw(results: "SweepResults", folder: Path | None) -> "tuple[list[Drawing],
 
 def _write_document(results: "SweepResults", path: Path) -> list[Path]:
     """The Markdown page and the few figures that it shows."""
-    from firma.paper.report import DOCUMENT_FIGURES, document, paper_figures, paper_layout
+    from firma.paper.report import DOCUMENT_FIGURES, document, paper_figures, paper_scope
     from firma.report.drawing import save_png
     from firma.results import write_whole
 
-    layout, drawn = paper_layout(), {}
-    for picture in paper_figures(results, layout):
+    scope, drawn = paper_scope(), {}
+    for picture in paper_figures(results, scope):
         if picture.name in DOCUMENT_FIGURES:
             drawn[save_png(picture, path.parent / "figures")] = picture.caption
     links = {Path(relpath(file, path.parent)).as_posix(): caption for file, caption in drawn.items()}
-    write_whole(path, document(results, layout, links))
+    write_whole(path, document(results, scope, links))
     return [*drawn, path]

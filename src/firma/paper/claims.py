@@ -6,7 +6,7 @@ from functools import partial
 
 from firma.paper import claim_checks as checks
 from firma.paper import claim_maths as maths
-from firma.paper.judging import Judgement
+from firma.paper.judging import ClaimJudgement
 from firma.sweep.statistics import ResultTable
 
 
@@ -17,7 +17,7 @@ class Claim:
     name: str
     where: str
     statement: str
-    check: Callable[[ResultTable], Judgement]
+    check: Callable[[ResultTable], ClaimJudgement]
     computed: bool = False
 
     @property

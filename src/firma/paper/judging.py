@@ -16,14 +16,14 @@ ClaimVerdict = Literal["holds", "fails", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ClaimJudgement:
     """What results say about a claim, and the numbers that say it."""
 
     verdict: ClaimVerdict
     numbers: str
 
 
-NOT_RUN = Judgement("undecided", "not run")
+NOT_RUN = ClaimJudgement("undecided", "not run")
 
 
 def higher(method: str, than: str, metric: str = "mean_accuracy") -> Judge:
@@ -102,15 +102,15 @@ def saves(low: float, high: float) -> Judge:
     return judge
 
 
-def at_least(table: ResultTable, cases: Sequence[Case], judge: Judge, wanted: int | None = None) -> Judgement:
+def at_least(table: ResultTable, cases: Sequence[Case], judge: Judge, wanted: int | None = None) -> ClaimJudgement:
     """Whether something is true in `wanted` of the cases, by default in all; open cases can decide it either way."""
     answers = [judge(table, case) for case in cases]
     yes, unclear = answers.count(True), answers.count(None)
     need = len(cases) if wanted is None else wanted
     numbers = f"{yes} of {len(cases)}" + (f", {unclear} open" if unclear else "")
     if yes >= need:
-        return Judgement("holds", numbers)
-    return Judgement("undecided" if yes + unclear >= need else "fails", numbers)
+        return ClaimJudgement("holds", numbers)
+    return ClaimJudgement("undecided" if yes + unclear >= need else "fails", numbers)
 
 
 def difference(table: ResultTable, case: Case, method: str, than: str) -> float | None:

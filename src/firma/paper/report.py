@@ -19,7 +19,7 @@ from firma.report.figures import sweep_figures
 from firma.report.table import Entry, Table, as_markdown, words
 from firma.report.tables import (
     PERCENT,
-    Layout,
+    Scope,
     communication,
     coverage,
     duels,
@@ -52,34 +52,34 @@ def concerns(results: SweepResults) -> bool:
     return any(name in DATASETS for name in names)
 
 
-def paper_layout() -> Layout:
+def paper_scope() -> Scope:
     """The paper's four data sets and seven scenarios, with the results that it printed beside ours."""
-    return Layout(DATASETS, SCENARIOS, published())
+    return Scope(DATASETS, SCENARIOS, published())
 
 
-def paper_tables(tables: Mapping[str, ResultTable], layout: Layout) -> Iterator[Table]:
+def paper_tables(tables: Mapping[str, ResultTable], scope: Scope) -> Iterator[Table]:
     """Every table that the results can fill at least in part; the claims come last."""
     for table in tables.values():
-        yield from metric_tables(table, layout.reference)
+        yield from metric_tables(table, scope.reference)
         if table.statistics:
-            yield ablation(table, layout)
+            yield ablation(table, scope)
             if any(":" in each[2] for each in table.statistics):
                 yield parts(table)
-            yield duels(table, layout, FULL, RIVALS)
+            yield duels(table, scope, FULL, RIVALS)
             yield communication(table)
-        yield savings(table, layout)
+        yield savings(table, scope)
     yield claims_table(tables)
 
 
-def ablation(table: ResultTable, layout: Layout) -> Table:
+def ablation(table: ResultTable, scope: Scope) -> Table:
     """The paper's ablation at Dir 0.1: what the gate adds, what the three fixes add, both."""
     names = (PLAIN, GATED, FULL)
     steps = ((GATED, PLAIN), (FULL, GATED), (FULL, PLAIN))
     rows = []
-    for dataset in layout.datasets:
+    for dataset in scope.datasets:
         case = (dataset, "dir-0.1")
-        accuracies = [entry(table, case, name, "mean_accuracy", PERCENT, 100, layout.reference) for name in names]
-        gains = [gain(table, layout.reference, case, one, other, error=True) for one, other in steps]
+        accuracies = [entry(table, case, name, "mean_accuracy", PERCENT, 100, scope.reference) for name in names]
+        gains = [gain(table, scope.reference, case, one, other, error=True) for one, other in steps]
         rows.append((Entry(dataset), *accuracies, *gains))
     title = f"Ablation at dir-0.1, accuracy in % and gains in points ({table.name})"
     columns = ("data set", *names, "Δ gate", "Δ fixes", "Δ both")
@@ -118,11 +118,11 @@ def claims_table(tables: Mapping[str, ResultTable]) -> Table:
     return Table("claims", "Claims and verdicts", columns, tuple(rows), note)
 
 
-def paper_figures(results: SweepResults, layout: Layout) -> Pictures:
+def paper_figures(results: SweepResults, scope: Scope) -> Pictures:
     """Those that need no runs, then those of the results."""
     yield Picture("design-space", "Which methods need a server, and which send the head.", design_space())
     yield Picture("ring", "The ring of digits at Dir 0.1, as given and as ordered by 2-opt.", digits_ring())
-    yield from sweep_figures(results, layout)
+    yield from sweep_figures(results, scope)
 
 
 def digits_ring() -> "Figure":
@@ -189,16 +189,16 @@ and numbers that were chosen for every method on validation data (benchmarks/cho
 """
 
 
-def document(results: SweepResults, layout: Layout, figures: Mapping[str, str]) -> str:
+def document(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -> str:
     """The whole page in Markdown; `figures` maps links to captions."""
     tables = result_tables(results)
-    ready = list(paper_tables(tables, layout))
+    ready = list(paper_tables(tables, scope))
     text = [
         _LEAD,
         "## In short\n",
         *_short(tables),
         "## What was run\n",
-        as_markdown(coverage(tables, layout)),
+        as_markdown(coverage(tables, scope)),
         as_markdown(versions(results.cells)),
     ]
     if figures:

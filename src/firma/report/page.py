@@ -7,7 +7,7 @@ from html import escape
 
 from firma.report.drawing import Drawing
 from firma.report.table import Table, as_html
-from firma.report.tables import Layout, cell_table, configuration, coverage, versions
+from firma.report.tables import Scope, cell_table, configuration, coverage, versions
 from firma.sweep.statistics import result_tables
 from firma.sweep.store import SweepResults
 
@@ -61,9 +61,9 @@ class Section:
     drawings: Sequence[Drawing] = ()
 
 
-def about_the_runs(results: SweepResults, layout: Layout) -> list[Section]:
+def about_the_runs(results: SweepResults, scope: Scope) -> list[Section]:
     """The sections that every report ends with: what was run, with which settings, and how to repeat each cell."""
-    runs = [coverage(result_tables(results), layout), versions(results.cells), configuration(results.cells)]
+    runs = [coverage(result_tables(results), scope), versions(results.cells), configuration(results.cells)]
     return [Section("Configuration", runs), Section("Cells", [cell_table(results.cells)])]
 
 

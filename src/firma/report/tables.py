@@ -24,7 +24,7 @@ _ORDERED = "Rings are ordered before training: savings are known where no method
 
 
 @dataclass(frozen=True)
-class Layout:
+class Scope:
     """The data sets and scenarios that a report shows, run or not, and the reference beside the results."""
 
     datasets: Sequence[str]
@@ -32,20 +32,20 @@ class Layout:
     reference: ResultTable | None = None
 
 
-def layout_of(tables: Mapping[str, ResultTable]) -> Layout:
+def scope_of(tables: Mapping[str, ResultTable]) -> Scope:
     """Everything that was run or ordered, and nothing else."""
     cases = {case for table in tables.values() for case in (*(key[:2] for key in table.statistics), *table.savings)}
-    return Layout(in_order({case[0] for case in cases}, list(SIZES)), sorted({case[1] for case in cases}, key=order))
+    return Scope(in_order({case[0] for case in cases}, list(SIZES)), sorted({case[1] for case in cases}, key=order))
 
 
-def sweep_tables(tables: Mapping[str, ResultTable], layout: Layout) -> Iterator[Table]:
+def sweep_tables(tables: Mapping[str, ResultTable], scope: Scope) -> Iterator[Table]:
     """Every table that the results can fill at least in part, label by label."""
     for table in tables.values():
-        yield from metric_tables(table, layout.reference)
+        yield from metric_tables(table, scope.reference)
         if table.statistics:
             yield communication(table)
         if table.savings:
-            yield savings(table, layout)
+            yield savings(table, scope)
 
 
 def metric_tables(table: ResultTable, reference: ResultTable | None) -> Iterator[Table]:
@@ -77,12 +77,12 @@ def by_scenario(
     return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, *_beside(reference))
 
 
-def savings(table: ResultTable, layout: Layout) -> Table:
+def savings(table: ResultTable, scope: Scope) -> Table:
     """What 2-opt saves of the ring's cost."""
-    rows, reference = [], layout.reference
-    for dataset in layout.datasets:
+    rows, reference = [], scope.reference
+    for dataset in scope.datasets:
         entries = []
-        for scenario in layout.scenarios:
+        for scenario in scope.scenarios:
             ours = table.savings.get((dataset, scenario))
             printed = reference.savings.get((dataset, scenario)) if reference is not None else None
             beside = _brackets(printed, PERCENT) if reference is not None else ""
@@ -90,16 +90,16 @@ def savings(table: ResultTable, layout: Layout) -> Table:
         rows.append((Entry(dataset), *entries))
     note, source = _beside(reference)
     title = f"Ring cost saved by 2-opt, in % ({table.name})"
-    columns = ("data set", *layout.scenarios)
+    columns = ("data set", *scope.scenarios)
     return Table(slug("savings", table.name), title, columns, tuple(rows), f"{_ORDERED} {note}".strip(), source)
 
 
-def duels(table: ResultTable, layout: Layout, method: str, rivals: Sequence[str]) -> Table:
+def duels(table: ResultTable, scope: Scope, method: str, rivals: Sequence[str]) -> Table:
     """One method against others on every data set that was run: points won and lost."""
     rows = []
     metrics = ("mean_accuracy", "worst_client")
     wins = {(other, metric): [0, 0] for metric in metrics for other in rivals}
-    for case in ((dataset, scenario) for dataset in table.datasets() for scenario in layout.scenarios):
+    for case in ((dataset, scenario) for dataset in table.datasets() for scenario in scope.scenarios):
         gains = []
         for metric in metrics:
             for other in rivals:
@@ -150,12 +150,12 @@ def formula_bytes(method: str, dataset: str, clients: int) -> float:
     return 2.0 * clients * passes(row, clients) * shared * 4
 
 
-def coverage(tables: Mapping[str, ResultTable], layout: Layout) -> Table:
+def coverage(tables: Mapping[str, ResultTable], scope: Scope) -> Table:
     """How many scenarios and methods of the grid were run, and with how many seeds."""
     rows = []
     for name, table in tables.items():
-        for dataset in layout.datasets:
-            found = [table.get((dataset, scenario), method) for scenario in layout.scenarios for method in METHODS]
+        for dataset in scope.datasets:
+            found = [table.get((dataset, scenario), method) for scenario in scope.scenarios for method in METHODS]
             seeds = [each.seeds for each in found if each is not None]
             spread = MISSING if not seeds else _from_to(seeds)
             rows.append(
