@@ -1,13 +1,14 @@
 """firma report: the page, the tables, the figures and the documents it writes."""
 
 import pytest
-from made_up import made_up_study
+from made_up import made_up_result, made_up_study
 
 from firma.paper.report import DOCUMENT_FIGURES
 from firma.report.drawing import COLOURS
 from firma.report.figures import radar_scores
+from firma.sweep.cells import Cell
 from firma.sweep.statistics import from_csv, result_tables
-from firma.sweep.store import read_results
+from firma.sweep.store import read_results, save
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,24 @@ def test_figures_are_written_twice(report, results, tmp_path):
         assert {f"{name}.png", f"{name}.svg"} <= names
     assert (tmp_path / "ring.png").read_bytes().startswith(b"\x89PNG")
     assert COLOURS["fibfl++"].lower() in (tmp_path / "convergence-digits-paper.svg").read_text()
+
+
+def test_a_sweep_of_other_data_is_reported_without_the_paper(report, tmp_path):
+    for method in ("local", "fedavg"):
+        for seed in range(2):
+            cell = Cell("data/mine.csv", "dir-0.3", method, "paper", seed, 4, 3, {"rate": 0.1})
+            save(tmp_path, cell, made_up_result(cell, 0.7), {"saving_percent": 12.0, "order": [0, 1, 2, 3]})
+    code, _, err = report(tmp_path)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "report.html").read_text()
+    assert "Claims" not in text
+    assert "in brackets" not in text.lower()
+    assert "firma run --dataset data/mine.csv" in text
+    assert "--set rate=0.1 --clients 4 --rounds 3" in text
+    names = {path.stem for path in (tmp_path / "figures").iterdir()}
+    label = "paper-rate=0.1-clients=4-rounds=3"
+    assert {f"convergence-data-mine.csv-{label}", f"savings-{label}", f"fairness-{label}"} <= names
+    assert "design-space" not in names
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(report, results, tmp_path):

@@ -3,6 +3,7 @@
 What was not run is a dash. Where there is a reference, such as the results that a paper printed, it stands in brackets.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -254,8 +255,8 @@ def gain(
 
 
 def slug(*texts: str) -> str:
-    """A name without blanks."""
-    return "-".join(texts).replace(" ", "-")
+    """A name that can be a file's: without blanks and slashes."""
+    return re.sub(r"[^\w.=+-]+", "-", "-".join(texts))
 
 
 def _standard_error(*found: Statistic | None) -> str:
