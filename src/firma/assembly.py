@@ -6,12 +6,13 @@ from torch import Tensor
 
 from firma.data.dataset import Array, Dataset
 from firma.data.partition import Partition, class_proportions, client_inputs
-from firma.engines.federation import ClientData, Federation
+from firma.engines.federation import Federation
 from firma.errors import BadInput
 from firma.methods import Method
 from firma.mixing.order import similarity, two_opt
 from firma.models.split import ModelSource, build_model
 from firma.settings import Hyper
+from firma.training.client import ClientData
 
 
 def assemble(

@@ -18,7 +18,7 @@ from firma.data.dataset import Dataset, DatasetSource, load_dataset
 from firma.data.partition import Partition, deal, default_scenario
 from firma.data.scenarios import parse
 from firma.encoding import Wire
-from firma.engines.engine import EngineName, Place, Start, started
+from firma.engines.engine import EngineName, EngineOptions, Start, started
 from firma.engines.federation import Federation, RoundOutcome
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD, METHODS, Method, lookup
@@ -139,11 +139,11 @@ def run_all(checked: Config, on_round: OnRound | None = None) -> Iterator[Result
                 yield _run(checked, dataset, lookup(name), seed, "mlp", on_round, start)
 
 
-def _place(checked: Config) -> Place:
+def _place(checked: Config) -> EngineOptions:
     folder = Path(checked.checkpoint) if checked.checkpoint is not None else None
     if folder is not None:
         check_writable(folder, "checkpoint")
-    return Place(checked.engine, checked.address, checked.workers, folder, checked.recover)
+    return EngineOptions(checked.engine, checked.address, checked.workers, folder, checked.recover)
 
 
 def _run(

@@ -95,6 +95,17 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
 
 
+# Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
+# run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
+NEUTRAL_COLUMNS: Mapping[str, str] = {}
+
+
+def stable_columns(row: Method, neutral: Mapping[str, str] = NEUTRAL_COLUMNS) -> dict[str, str]:
+    """The columns that identify a run, by name."""
+    values = {field.name: str(getattr(row, field.name)) for field in fields(row) if field.name != "name"}
+    return {column: value for column, value in values.items() if neutral.get(column) != value}
+
+
 def lookup(name: str) -> Method:
     """The row called `name`, or a changed one: `fibfl++:order=given,gate=no`."""
     base, colon, changes = name.partition(":")

@@ -45,6 +45,12 @@ class Hyper(BaseModel):
     warmup_shares: Literal["extractor", "model"] = Field(
         "extractor", description="what the warm-up averages: extractor by the ring itself, model by a server"
     )
+    proximal: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="FedProx: weight μ of the pull back to where the round started; 0: none"
+    )
+    clip: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
+        None, description="largest norm of a batch's gradient; none: gradients are not clipped"
+    )
     hidden: Positive = Field(256, description="width of the built-in model's hidden layers")
     embedding: Positive = Field(128, description="width of the built-in model's features")
     initial: Literal["shared", "per-client"] = Field(
@@ -87,6 +93,18 @@ PAPER_SYMBOLS: Mapping[str, str] = {
 }
 _PUBLISHED_HYPER = {"warmup_shares": "model", "initial": "per-client", "ring_cost": "dot"}
 _PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples": 64}
+
+
+# Settings added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
+# run (keys of stored cells, checkpoints), so that runs made before the setting existed are still found; never change
+# one, even when the default changes.
+NEUTRAL_SETTINGS: Mapping[str, Any] = {"proximal": 0.0, "clip": None}
+
+
+def stable_settings(values: Hyper | Split) -> dict[str, Any]:
+    """The settings that identify a run, by name."""
+    found = values.model_dump()
+    return {key: value for key, value in found.items() if key not in NEUTRAL_SETTINGS or value != NEUTRAL_SETTINGS[key]}
 
 
 def sentence(error: ValidationError) -> str:

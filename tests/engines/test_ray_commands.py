@@ -1,11 +1,9 @@
 """firma run and firma reproduce on a cluster: the same tables, messages and habits as without one."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import torch
 
 import firma
 from firma.sweep.store import read_cells
+from tests.processes import running, wait_until
 
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
 
@@ -57,7 +56,9 @@ def test_nobody_at_the_address_is_one_line_at_once(command):
     pytest.importorskip("ray")
     code, out, err = command("run", "--engine", "ray", "--address", "127.0.0.1:1")
     assert (code, out) == (2, "")
-    assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
+    assert (
+        err == "firma: address = '127.0.0.1:1': nothing answers there (Connection refused); check the host and port\n"
+    )
 
 
 def test_run_gives_the_simulations_figures(command, cluster):
@@ -93,18 +94,18 @@ RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "r
 DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
 
 
-def wait_for(found, process):
-    deadline = time.monotonic() + 120
-    while not found():
+def wait_for(pattern, folder, process):
+    def found():
         assert process.poll() is None, "it ended too soon"
-        assert time.monotonic() < deadline, "nothing was saved"
-        time.sleep(0.01)
+        return list(folder.glob(pattern))
+
+    wait_until(found, 120, f"{pattern} is saved")
 
 
-def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_path):
+def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, start, tmp_path):
     whole = firma.run("digits", "dir-0.5", "fibfl++", **RUN)
-    process = subprocess.Popen([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)])
-    wait_for(lambda: list(tmp_path.glob("*/round-000002")), process)
+    process = start(running([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)]))
+    wait_for("*/round-000002", tmp_path, process)
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=60)
     saved = max(tmp_path.glob("*/round-*"))  # there are two, if it died before it had thrown the older one away
@@ -119,7 +120,7 @@ def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_pa
     assert again.sent_bytes == whole.sent_bytes
 
 
-def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
+def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, start, tmp_path):
     words = [
         "run",
         "--engine",
@@ -133,11 +134,9 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
         "--rounds",
         "9999",
     ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "firma", *words, "--checkpoint", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
-    wait_for(lambda: list(tmp_path.glob("*/round-*")), process)
+    command = [sys.executable, "-m", "firma", *words, "--checkpoint", str(tmp_path)]
+    process = start(running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    wait_for("*/round-*", tmp_path, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130

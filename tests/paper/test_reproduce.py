@@ -1,17 +1,16 @@
 """firma reproduce: resumable at any moment, never twice, never a torn file."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from firma.paper.grid import Choice, cells
 from firma.sweep.runner import cost, parameter_counts
 from firma.sweep.store import read_cells
+from tests.processes import running, wait_until
 
 SMALL = ["--dataset", "digits", "--scenario", "iid", "--seeds", "1", "--rounds", "1", "--set", "extractor_epochs=1"]
 
@@ -57,29 +56,24 @@ def test_dry_run_lists_and_writes_nothing(reproduce, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def start(folder, *words):
+def reproducing(folder, *words):
     command = [sys.executable, "-m", "firma", "reproduce", *SMALL, "--out", str(folder), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    return running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def wait_for_cells(folder, count):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if (folder / "cells").is_dir() and len(list((folder / "cells").glob("*.json"))) >= count:
-            return
-        time.sleep(0.01)
-    raise AssertionError("no cells were written")
+    wait_until(lambda: len(list((folder / "cells").glob("*.json"))) >= count, 120, f"{count} cells are written")
 
 
-def test_kill_9_in_the_middle_and_the_same_command_goes_on(tmp_path):
-    process = start(tmp_path, "--rounds", "3")
+def test_kill_9_in_the_middle_and_the_same_command_goes_on(start, tmp_path):
+    process = start(reproducing(tmp_path, "--rounds", "3"))
     wait_for_cells(tmp_path, 2)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     before = {path.read_text().strip() for path in (tmp_path / "cells").glob("*.json")}
     assert 2 <= len(before) < 14
     assert len(read_cells(tmp_path)) == len(before)
-    process = start(tmp_path, "--rounds", "3")
+    process = start(reproducing(tmp_path, "--rounds", "3"))
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert f"{14 - len(before)} cells run, {len(before)} already existed" in out
@@ -88,8 +82,8 @@ def test_kill_9_in_the_middle_and_the_same_command_goes_on(tmp_path):
     assert not (tmp_path / "cells").exists()
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_so(tmp_path):
-    process = start(tmp_path, "--rounds", "3")
+def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
+    process = start(reproducing(tmp_path, "--rounds", "3"))
     wait_for_cells(tmp_path, 1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

@@ -84,7 +84,8 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(report, results, tmp_pa
         assert err.count("\n") == 1
 
 
-def test_the_same_results_give_the_same_page(report, results, tmp_path):
+def test_the_same_results_give_the_same_page(report, tmp_path):
+    results = made_up_study(tmp_path / "study", ["digits"], ["iid", "dir-0.1"], ["paper"])
     report(results, "--out", tmp_path / "one.html")
     report(results, "--out", tmp_path / "two.html")
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()

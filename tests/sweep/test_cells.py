@@ -9,19 +9,18 @@ import pytest
 
 from firma.data.catalogue import KNOWN, SIZES
 from firma.data.dataset import load_dataset
-from firma.methods import METHODS, Method, lookup
-from firma.settings import Hyper, Split, changed_settings, hyper_for
+from firma.methods import METHODS, NEUTRAL_COLUMNS, Method, lookup, stable_columns
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, changed_settings, hyper_for
 from firma.sweep import cells
 from firma.sweep.cells import (
     COLUMNS_OF_0_1,
-    NEUTRAL_COLUMNS,
-    NEUTRAL_SETTINGS,
+    NEUTRAL,
+    SETTINGS_OF_0_1,
     Cell,
     configuration,
     decisive,
     digest,
     key,
-    key_columns,
     label,
 )
 from firma.sweep.store import read_cells
@@ -61,46 +60,41 @@ def test_the_key_is_stable_over_processes_and_releases():
 
 
 def test_every_column_and_setting_has_a_neutral_value():
-    columns = {field.name for field in fields(Method)} - {"name"}
-    assert columns == {*COLUMNS_OF_0_1, *NEUTRAL_COLUMNS}, "add the neutral value of the new column to sweep/cells.py"
-    settings = {*Hyper.model_fields, *Split.model_fields}
-    assert settings <= set(NEUTRAL_SETTINGS), "add the neutral value of the new setting to sweep/cells.py"
+    columns = {field.name for field in fields(Method)} - {"name", *COLUMNS_OF_0_1}
+    assert columns == set(NEUTRAL_COLUMNS), "add the neutral value of the new column to methods.NEUTRAL_COLUMNS"
+    settings = {*Hyper.model_fields, *Split.model_fields} - set(SETTINGS_OF_0_1)
+    assert settings == set(NEUTRAL_SETTINGS), "add the neutral value of the new setting to settings.NEUTRAL_SETTINGS"
 
 
 def test_neutral_values_are_frozen():
-    of_0_1 = (sorted(COLUMNS_OF_0_1), {name: NEUTRAL_SETTINGS[name] for name in sorted(SETTINGS_OF_0_1)})
+    of_0_1 = (sorted(COLUMNS_OF_0_1), {name: SETTINGS_OF_0_1[name] for name in sorted(SETTINGS_OF_0_1)})
     found = hashlib.sha256(json.dumps(of_0_1).encode()).hexdigest()
     assert found == "f69935977fbaba96884857d8138aaf94dcb564906d3bd29508e8691e3419bd3f", "neutral values never change"
-
-
-SETTINGS_OF_0_1 = (
-    "rate", "momentum", "batch", "epochs", "head_epochs", "extractor_epochs", "threshold", "posterior", "retention",
-    "retention_start", "retention_end", "warmup_rounds", "warmup_shares", "hidden", "embedding", "initial", "ring_cost",
-    "split_seed", "tests", "scored_on", "quota", "min_samples",
-)  # fmt: skip
+    since = {"proximal": 0.0, "clip": None}
+    assert since.items() <= NEUTRAL_SETTINGS.items(), "neutral values never change"
 
 
 def test_a_new_column_moves_a_key_only_where_it_is_not_neutral():
     wider = make_dataclass("Wider", [("sampling", str)], bases=(Method,), frozen=True)
     row = METHODS["fibfl++"]
     values = {field.name: getattr(row, field.name) for field in fields(Method)}
-    neutral = {"sampling": "all"}
-    assert key_columns(wider(**values, sampling="all"), neutral) == key_columns(row)
-    moved = key_columns(wider(**values, sampling="half"), neutral)
-    assert moved == key_columns(row) | {"sampling": "half"}
+    neutral = {**NEUTRAL_COLUMNS, "sampling": "all"}
+    assert stable_columns(wider(**values, sampling="all"), neutral) == stable_columns(row)
+    moved = stable_columns(wider(**values, sampling="half"), neutral)
+    assert moved == stable_columns(row) | {"sampling": "half"}
 
 
 def test_a_new_setting_moves_a_key_only_where_it_is_not_neutral():
-    hyper = Hyper().model_dump()
-    neutral = {**NEUTRAL_SETTINGS, "decay": 0.0}
+    hyper, neutral = Hyper().model_dump(), {**NEUTRAL, "decay": 0.0}
     assert decisive(hyper | {"decay": 0.0}, neutral) == decisive(hyper, neutral) == {}
     assert decisive(hyper | {"decay": 0.1}, neutral) == {"decay": 0.1}
+    assert key(replace(CELL, settings={"proximal": 0.1})) != key(CELL)
 
 
 def test_a_changed_default_moves_no_key():
-    """The momentum that every method is run with today, written out as if the default were another."""
-    assert decisive({"momentum": 0.9}, NEUTRAL_SETTINGS) == {}
-    assert decisive({"momentum": 0.5}, NEUTRAL_SETTINGS) == {"momentum": 0.5}
+    """A value is compared with its neutral value, whatever the default is today."""
+    assert decisive({"momentum": 0.9}) == {}
+    assert decisive({"momentum": 0.5}) == {"momentum": 0.5}
 
 
 def test_every_stored_cell_has_the_key_of_its_configuration():
@@ -112,9 +106,9 @@ def test_every_stored_cell_has_the_key_of_its_configuration():
             "figures": cells.RESULTS_VERSION,
             "dataset": cell.dataset,
             "scenario": cell.scenario,
-            "columns": key_columns(lookup(result.method)),
-            "hyper": decisive(config["hyper"], NEUTRAL_SETTINGS),
-            "split": decisive(config["split"], NEUTRAL_SETTINGS),
+            "columns": stable_columns(lookup(result.method)),
+            "hyper": decisive(config["hyper"]),
+            "split": decisive(config["split"]),
             "clients": config["clients"] + len(config["dropped"]),
             "rounds": config["rounds"],
             "seed": result.seed,

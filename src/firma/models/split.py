@@ -67,9 +67,11 @@ class SplitModel:
             for name, parameter in module.named_parameters():
                 yield f"{part}.{name}" if name else part, parameter
 
-    def buffers(self) -> list[Tensor]:
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         """What the modules hold besides parameters, such as running means; private to a client."""
-        return [*self.extractor.buffers(), *self.head.buffers()]
+        for part, module in (("extractor", self.extractor), ("head", self.head)):
+            for name, buffer in module.named_buffers():
+                yield f"{part}.{name}", buffer
 
     def layout(self) -> Layout:
         """Where this model's parameters lie in a flat buffer."""

@@ -15,7 +15,7 @@ from firma.methods import METHODS, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.schedule import passes
 from firma.settings import Hyper, Split
-from firma.sweep.cells import label
+from firma.sweep.cells import NEUTRAL, label
 from firma.sweep.runner import parameter_counts
 from firma.sweep.statistics import Case, ResultTable, Statistic, in_order
 from firma.sweep.store import StoredCell
@@ -183,10 +183,11 @@ def configuration(cells: Sequence[StoredCell]) -> Table:
     for cell in cells:
         config, method = cell.result.config, cell.result.method
         if method in METHODS:
-            seen.setdefault((str(label(config, method)), method), dict(config["hyper"]) | dict(config["split"]))
+            recorded = {**NEUTRAL, **config["hyper"], **config["split"]}
+            seen.setdefault((str(label(config, method)), method), recorded)
     names = [*Hyper.model_fields, *Split.model_fields]
     shown = sorted(seen, key=lambda each: (each[0], list(METHODS).index(each[1])))
-    rows = [words(name, *(str(seen[each].get(name, MISSING)) for each in shown)) for name in names]
+    rows = [words(name, *(str(seen[each][name]) for each in shown)) for name in names]
     columns = ("setting", *(f"{method} ({name})" for name, method in shown))
     return Table("configuration", "Configuration", columns, tuple(rows))
 

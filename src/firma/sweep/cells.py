@@ -6,20 +6,21 @@ cell would be run again:
 - The columns of version 0.1's design table are always part of the key.
 - A column that was added later, and every setting, is part of the key only where it differs from its neutral value:
   the value that computes what was computed before the column or setting existed.
-- Neutral values are written down here and never change, even when a default does.
+- Neutral values never change, even when a default does.
 
-Whoever adds a column or a setting adds its neutral value; a test fails until it is there.
+Whoever adds a column or a setting adds its neutral value beside it (`methods.NEUTRAL_COLUMNS`,
+`settings.NEUTRAL_SETTINGS`); a test fails until it is there. The neutral values of version 0.1's settings are here.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from firma.data.catalogue import SIZES
-from firma.methods import Method, lookup
-from firma.settings import Preset, hyper_for, split_for
+from firma.methods import lookup, stable_columns
+from firma.settings import NEUTRAL_SETTINGS, Preset, hyper_for, split_for
 
 # Raised when the same configuration gives other results than before: all cells are then run again. The stored name of
 # this number is "figures", as in version 0.1.
@@ -28,14 +29,14 @@ COLUMNS_OF_0_1 = (
     "topology", "shares", "weights", "gate", "order", "passes", "retention", "training", "optimiser", "persistent",
     "warmup",
 )  # fmt: skip
-NEUTRAL_COLUMNS: Mapping[str, str] = {}  # of columns added since version 0.1
-NEUTRAL_SETTINGS: Mapping[str, Any] = {
+SETTINGS_OF_0_1: Mapping[str, Any] = {
     "rate": 0.01, "momentum": 0.9, "batch": 64, "epochs": 5, "head_epochs": 1, "extractor_epochs": 20,
     "threshold": 0.35, "posterior": 0.5, "retention": 0.5, "retention_start": 0.4, "retention_end": 0.05,
     "warmup_rounds": None, "warmup_shares": "extractor", "hidden": 256, "embedding": 128, "initial": "shared",
     "ring_cost": "cosine",
     "split_seed": 42, "tests": "matched", "scored_on": "test", "quota": "fair", "min_samples": 10,
 }  # fmt: skip
+NEUTRAL: Mapping[str, Any] = {**SETTINGS_OF_0_1, **NEUTRAL_SETTINGS}
 
 
 @dataclass(frozen=True)
@@ -65,24 +66,18 @@ def configuration(cell: Cell) -> dict[str, Any]:
         "figures": RESULTS_VERSION,
         "dataset": cell.dataset,
         "scenario": cell.scenario,
-        "columns": key_columns(lookup(cell.method)),
-        "hyper": decisive(hyper, NEUTRAL_SETTINGS),
-        "split": decisive(split, NEUTRAL_SETTINGS),
+        "columns": stable_columns(lookup(cell.method)),
+        "hyper": decisive(hyper),
+        "split": decisive(split),
         "clients": cell.clients,
         "rounds": cell.rounds,
         "seed": cell.seed,
     }
 
 
-def key_columns(row: Method, neutral: Mapping[str, str] = NEUTRAL_COLUMNS) -> dict[str, Any]:
-    """The columns of a method that are part of the key."""
-    columns = {name: value for name, value in asdict(row).items() if name != "name"}
-    return decisive(columns, neutral, COLUMNS_OF_0_1)
-
-
-def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any], always: Collection[str] = ()) -> dict[str, Any]:
-    """The values that are part of the key: those named in `always`, and those that are not neutral."""
-    return {name: value for name, value in values.items() if name in always or value != neutral[name]}
+def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any] = NEUTRAL) -> dict[str, Any]:
+    """The settings that are part of the key: those that are not neutral."""
+    return {name: value for name, value in values.items() if value != neutral[name]}
 
 
 def key(cell: Cell) -> str:
@@ -117,7 +112,7 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings; they are found in the same way.
     """
     preset, changed = config["preset"], config.get("settings", {})
-    recorded = {**NEUTRAL_SETTINGS, **config["hyper"], **config["split"]}
+    recorded = {**NEUTRAL, **config["hyper"], **config["split"]}
     today = hyper_for(method, preset, changed).model_dump() | split_for(preset, changed).model_dump()
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])

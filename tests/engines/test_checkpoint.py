@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import firma
-from firma.engines.checkpoint import Keep, fingerprint
+from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
 from firma.models import SplitModel
 
 
 def stopped_after(federation, folder, count):
-    rounds = Simulation(federation, keep=Keep(folder, federation)).rounds()
+    rounds = Simulation(federation, checkpoints=RunCheckpoints(folder, federation)).rounds()
     for _ in range(count):
         next(rounds)
     rounds.close()
@@ -32,7 +32,7 @@ def test_a_resumed_run_is_the_run_bit_by_bit(make_federation, tmp_path, method):
     whole = finish(Simulation(federation))
     stopped_after(federation, tmp_path, 4)
     trained = []
-    again = Simulation(federation, keep=Keep(tmp_path, federation))
+    again = Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))
     train = again._group.train
     again._group.train = lambda plan: trained.append(plan.number) or train(plan)
     history, parameters = finish(again)
@@ -48,7 +48,7 @@ def test_buffers_of_modules_are_kept(make_federation, tmp_path):
     federation = replace(make_federation("fibfl", 3, rounds=4), models=[SplitModel(extractor, nn.Linear(16, 4))])
     whole = finish(Simulation(federation))
     stopped_after(federation, tmp_path, 2)
-    history, parameters = finish(Simulation(federation, keep=Keep(tmp_path, federation)))
+    history, parameters = finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation)))
     np.testing.assert_array_equal(history, whole[0])
     assert torch.equal(parameters, whole[1])
 
@@ -68,15 +68,15 @@ def test_another_run_has_another_folder(make_federation):
 def test_a_draft_is_no_checkpoint_and_damage_is_said(make_federation, tmp_path):
     federation = make_federation("fedavg", 3)
     stopped_after(federation, tmp_path, 2)
-    keep = Keep(tmp_path, federation)
+    keep = RunCheckpoints(tmp_path, federation)
     (keep.folder / ".round-000003.draft").mkdir()
     assert len(keep.outcomes()) == 2
     (file,) = keep.folder.glob("round-*/*.safetensors")
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(firma.BadInput, match="cannot be used"):
-        list(Simulation(federation, keep=keep).rounds())
+        list(Simulation(federation, checkpoints=keep).rounds())
     (keep.folder / "round-000002" / "state.json").write_text("{")
-    with pytest.raises(firma.BadInput, match="remove it to start anew"):
+    with pytest.raises(firma.BadInput, match="remove it to start over"):
         keep.outcomes()
 
 
@@ -99,8 +99,8 @@ def test_a_full_disk_is_one_sentence(make_federation, tmp_path, room):
         full_disk(room),
         pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); make room"),
     ):
-        list(Simulation(federation, keep=Keep(tmp_path, federation)).rounds())
-    assert len(Keep(tmp_path, federation).outcomes()) == 1
+        list(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation)).rounds())
+    assert len(RunCheckpoints(tmp_path, federation).outcomes()) == 1
     assert not list(tmp_path.glob("*/.*"))
 
 
