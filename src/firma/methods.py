@@ -4,7 +4,7 @@ This module imports the standard library only, so that the table can be read wit
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 from firma.errors import BadInput, unknown
@@ -106,9 +106,9 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.
 NEUTRAL_COLUMNS: Mapping[str, str] = {}
 
 
-def stable_columns(row: Method) -> dict[str, str]:
+def stable_columns(row: Method, neutral: Mapping[str, str] = NEUTRAL_COLUMNS) -> dict[str, str]:
     """The columns that identify a run, by name."""
-    return {column: value for column, value in columns(row).items() if NEUTRAL_COLUMNS.get(column) != value}
+    return {column: value for column, value in columns(row).items() if neutral.get(column) != value}
 
 
 def lookup(name: str) -> Method:
@@ -149,7 +149,7 @@ def check(row: Method) -> Method:
 
 def columns(row: Method) -> dict[str, str]:
     """What the method does, without its name and its base: equal columns and numbers give equal figures."""
-    return {column: getattr(row, column) for column in COLUMNS}
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name not in ("name", "base")}
 
 
 def base_name(name: str) -> str:

@@ -10,7 +10,7 @@ from firma.data.catalogue import PUBLIC
 from firma.ring_report import ring_report
 
 UNPUBLISHED = ("skew-2", "skew-3")  # the paper does not say how these two were dealt
-with (files("firma") / "data_files" / "published_rings.csv").open() as file:
+with (files("firma.paper") / "published_rings.csv").open() as file:
     ROWS = [row for row in csv.DictReader(file) if row["scenario"] not in UNPUBLISHED]
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import firma
-from firma.study.store import read_all
+from firma.sweep.store import read_cells
 from tests.processes import running, wait_until
 
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
@@ -34,7 +34,7 @@ def test_without_ray_it_says_what_to_install(command, monkeypatch, tmp_path, wor
         (["run", "--engine", "spark"], "engine = 'spark'"),
         (["run", "--checkpoint", "x", "--recover", "0"], "--checkpoint needs --recover 1 or more"),
         (["run", "--checkpoint", "x", "--audit"], "cannot be resumed"),
-        (["reproduce", "--address", "here:1"], "goes with ray"),
+        (["reproduce", "--address", "here:1"], "--address requires --engine ray"),
         (["reproduce", "--engine", "spark"], "engine = 'spark'"),
     ],
 )
@@ -48,7 +48,7 @@ def test_what_does_not_go_together(command, monkeypatch, tmp_path, words, says):
 
 def test_importing_the_commands_does_not_import_ray():
     script = (
-        "import sys, firma.cli, firma.experiment, firma.study.runner; "
+        "import sys, firma.cli, firma.experiment, firma.sweep.runner; "
         "[firma.cli.command(name) for name in firma.cli.COMMANDS]; print('ray' in sys.modules)"
     )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -81,13 +81,14 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
-    files = sorted((tmp_path / "ray" / "cells").iterdir())
+    files = sorted((tmp_path / "ray").glob("*.jsonl"))
+    assert [path.name for path in files] == ["digits-paper.jsonl", "digits-published.jsonl"]
     times = [path.stat().st_mtime_ns for path in files]
     _, out, _ = command(*words, str(tmp_path / "ray"), "--engine", "ray")
-    assert "0 cells run, 4 were there already" in out
+    assert "0 cells run, 4 already existed" in out
     assert [path.stat().st_mtime_ns for path in files] == times
     command(*words, str(tmp_path / "one"))
-    ours, theirs = read_all(tmp_path / "ray"), read_all(tmp_path / "one")
+    ours, theirs = read_cells(tmp_path / "ray"), read_cells(tmp_path / "one")
     for left, right in zip(ours, theirs, strict=True):
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, columns, properties
+from firma.methods import COLUMNS, DEFAULT_METHOD, METHODS, PAPER_NUMBERS, columns, properties
 
 
 def markdown() -> str:
@@ -42,7 +42,7 @@ def methods(
         table.add_row(column, *(str(getattr(row, column)) for row in METHODS.values()))
     out.print(table)
     checks = Table("property", *METHODS, title="Properties", box=SIMPLE_HEAD, padding=0)
-    for name in properties(METHODS["local"]):
+    for name in properties(METHODS[DEFAULT_METHOD]):
         checks.add_row(name, *("yes" if properties(row)[name] else "·" for row in METHODS.values()))
     out.print(checks)
     out.print(

@@ -8,6 +8,7 @@ import typer
 from firma.cli.options import WIRE_HELP, Changes, changes
 from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, needs_extra
 from firma.errors import BadInput
+from firma.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from firma.peer.ringfile import Ring
@@ -37,7 +38,7 @@ def ring_file(
     path: Annotated[Path, typer.Argument(help="The ring file to check, or with --member to write.")],
     member: Annotated[list[Path] | None, typer.Option(help="A site.toml of firma init; repeat, in order.")] = None,
     federation: Annotated[str, typer.Option(help="A name for the federation that is used once.")] = "",
-    method: Annotated[str, typer.Option(help="A ring method whose heads stay.")] = "fibfl++",
+    method: Annotated[str, typer.Option(help="A ring method whose heads stay.")] = DEFAULT_METHOD,
     rounds: Annotated[int, typer.Option(help="How many rounds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
+from firma.methods import DEFAULT_METHOD
 
 
 def ring(
@@ -12,7 +13,7 @@ def ring(
     scenario: Scenario = None,
     clients: Clients = None,
     preset: Preset = "recommended",
-    method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = "fibfl++",
+    method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = DEFAULT_METHOD,
     seed: Seed = 0,
     set_: Changes = None,
     json: Json = False,

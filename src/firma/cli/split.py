@@ -45,7 +45,7 @@ def split(
 
 
 def _draw(found: "Overview", path: Path) -> None:
-    from firma.report.split_picture import split_picture
+    from firma.report.data_figures import split_picture
 
     title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
     try:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from firma.data.dataset import Array
 from firma.errors import BadInput
 
-STUDY = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")  # the paper's seven
 _PLAIN = ("iid", "natural")
 _NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
 _CHANNELS = (1, 3, 4)
@@ -39,6 +38,16 @@ def parse(text: str) -> Scenario:
         if 0 < scenario.number < float("inf"):
             return scenario
     raise BadInput(f"scenario {text!r} is unknown; choose from {CHOICES}")
+
+
+_KINDS = ("iid", "dir", "skew", "quantity", "rotate", "natural")
+_MORE_EVEN = ("dir", "quantity")  # a larger number is more even
+
+
+def order(text: str) -> tuple[int, float]:
+    """Where a scenario stands in tables: by kind, and from even to uneven among the Dirichlet ones."""
+    scenario = parse(text)
+    return _KINDS.index(scenario.name), -scenario.number if scenario.name in _MORE_EVEN else scenario.number
 
 
 Indices = NDArray[np.int64]  # row numbers
