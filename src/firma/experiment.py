@@ -203,7 +203,7 @@ def describe(
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "preset": checked.preset,
-        "settings": changed_settings(federation.method.name, checked.preset, checked.set),
+        "settings": changed_settings(federation.method.name, checked.preset, federation.hyper, split),
         "hyper": federation.hyper.model_dump(),
         "split": split.model_dump(),
         "device": checked.device,
