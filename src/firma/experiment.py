@@ -203,7 +203,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "preset": config.preset,
-        "settings": changed_settings(federation.method, config.preset, config.settings),
+        "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "hyper": federation.hyper.model_dump(),
         "split": experiment.split.model_dump(),
         "device": config.device,

@@ -106,9 +106,10 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.
 NEUTRAL_COLUMNS: Mapping[str, str] = {}
 
 
-def stable_columns(row: Method, neutral: Mapping[str, str] = NEUTRAL_COLUMNS) -> dict[str, str]:
+def stable_columns(row: Method) -> dict[str, str]:
     """The columns that identify a run, by name."""
-    return {column: value for column, value in columns(row).items() if neutral.get(column) != value}
+    values = {column: str(getattr(row, column)) for column in COLUMNS}
+    return {column: value for column, value in values.items() if NEUTRAL_COLUMNS.get(column) != value}
 
 
 def lookup(name: str) -> Method:

@@ -163,11 +163,7 @@ def split_for(preset: str, changes: Mapping[str, Any]) -> Split:
     return build(Split, values | dict(settings(changes)[1]))
 
 
-def changed_settings(method: str | Method, preset: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's changes that differ from the preset, by their full names: what a result records beside its preset."""
-
-    def values(given: Mapping[str, Any]) -> dict[str, Any]:
-        return hyper_for(method, preset, given).model_dump() | split_for(preset, given).model_dump()
-
-    usual = values({})
-    return {name: value for name, value in values(changes).items() if value != usual[name]}
+def changed_settings(method: str | Method, preset: str, hyper: Hyper, split: Split) -> dict[str, Any]:
+    """The settings of a run that differ from its preset: what a result records beside the preset."""
+    usual = hyper_for(method, preset, {}).model_dump() | split_for(preset, {}).model_dump()
+    return {name: value for name, value in (hyper.model_dump() | split.model_dump()).items() if value != usual[name]}

@@ -21,7 +21,7 @@ from typing import Any
 from firma.atomic_files import check_writable, replace_synced, write_whole
 from firma.errors import BadInput
 from firma.results import Result, from_dict
-from firma.settings import changed_settings
+from firma.settings import changed_settings, hyper_for, split_for
 from firma.sweep.cells import RESULTS_VERSION, Cell, configuration, digest, key
 from firma.sweep.ring_orders import RingOrder, read_ring_orders
 
@@ -110,7 +110,8 @@ def copy_between_presets(cells: Sequence[Cell], folder: Path) -> int:
     found = [cell for cell in missing(cells, folder) if key(cell) in stored]
     for cell in found:
         same = stored[key(cell)]
-        changed = changed_settings(cell.method, cell.preset, cell.settings)
+        hyper = hyper_for(cell.method, cell.preset, cell.settings)
+        changed = changed_settings(cell.method, cell.preset, hyper, split_for(cell.preset, cell.settings))
         config = {**same.result.config, "preset": cell.preset, "settings": changed}
         save(folder, cell, replace(same.result, method=cell.method, config=config), same.ring)
     return len(found)
