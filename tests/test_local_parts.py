@@ -18,10 +18,9 @@ from firma.models import SplitModel, mlp
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.training import clipping, proximal
-from firma.training.autograd import AutogradTrainer
+from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.backend import choose
-from firma.training.client import ClientData, Job, batches, epoch_orders, new_client
-from firma.training.parts import Recipe, Sgd, recipe
+from firma.training.local_step import ClientData, Job, Recipe, Sgd, batches, epoch_orders, new_client, recipe
 
 CPU = torch.device("cpu")
 SETTINGS = {"batch": 8, "rate": 0.05, "momentum": 0.9}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from firma.methods import METHODS as METHODS
     from firma.methods import Method as Method
     from firma.methods import ablations as ablations
-    from firma.models.split import SplitModel as SplitModel
+    from firma.models.split_model import SplitModel as SplitModel
     from firma.results import Result as Result
     from firma.results import compare as compare
     from firma.results import load as load

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from firma.models.split import Layout
+from firma.models.split_model import Layout
 
 FLOAT32 = 1  # what a model's numbers are, whatever they are encoded as on the wire
 
