@@ -38,7 +38,7 @@ _HOME = {
     "Method": "methods",
     "Result": "results",
     "RunConfig": "run_config",
-    "SplitModel": "models.split",
+    "SplitModel": "models.split_model",
     "ablations": "methods",
     "compare": "results",
     "load": "results",
