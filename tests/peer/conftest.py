@@ -11,7 +11,7 @@ import pytest
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
 from firma.peer.identity import make_identity
-from firma.peer.ringfile import Ring, checked, ring_toml
+from firma.peer.ring_file import Ring, checked, ring_toml
 from firma.settings import split_for
 
 from .victim import Victim

@@ -17,19 +17,22 @@ from pathlib import Path
 import torch
 
 from firma.mixing.kind import exchange as exchange_of
-from firma.peer import checkpoint, durable, links, work
+from firma.peer import work
 from firma.peer.identity import load_identity
-from firma.peer.node import Node
-from firma.peer.report import Setup
-from firma.peer.ringfile import read_ring
-from firma.peer.site import LocalSite, load_own
+from firma.peer.ring_file import read_ring
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime import promises as durable
+from firma.peer.runtime.local_training import LocalSite, load_own
+from firma.peer.runtime.node import Node
+from firma.peer.runtime.report import Setup
+from firma.peer.transport import client as links
 from firma.protocol import Participant
 from firma.schedule import plan
 
 from .conftest import NAMES
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["firma.peer.node", "firma.peer.doctor"])
+CONTEXT.set_forkserver_preload(["firma.peer.runtime.node", "firma.peer.doctor"])
 
 
 def die():

@@ -9,8 +9,8 @@ step is computed once, so that a state is a few integers.
 from collections import deque
 from dataclasses import dataclass, field
 
-from firma.peer import membership
-from firma.peer.views import Accepted, Member, Promise, Refusal, Rules, Word
+from firma.peer.membership import paxos as membership
+from firma.peer.membership.views import Accepted, Member, Promise, Refusal, Rules, Word
 
 
 def compose(quorum, first=0):

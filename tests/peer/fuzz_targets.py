@@ -19,16 +19,16 @@ from safetensors.torch import save
 from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer import checkpoint
-from firma.peer.durable import Promises
-from firma.peer.hello import Hello, decode_hello
-from firma.peer.manifest import state_head
-from firma.peer.notes import decode_note, encode_note, memory_json
-from firma.peer.ringfile import read_ring, ring_toml
-from firma.peer.signature import signature
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
-from firma.peer.wire import Assembly, chunks, decode_head, encode
+from firma.peer.membership.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.ring_file import read_ring, ring_toml
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.promises import Promises
+from firma.peer.wire.control import decode_note, encode_note, memory_json
+from firma.peer.wire.heartbeat import Hello, decode_hello
+from firma.peer.wire.manifest import state_head
+from firma.peer.wire.message import Assembly, chunks, decode_head, encode
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, WireError, federation_tag
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)

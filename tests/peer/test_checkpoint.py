@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from firma.errors import BadInput
-from firma.peer import checkpoint
-from firma.peer.agree import rules_of
-from firma.peer.ringfile import checked
-from firma.peer.site import LocalSite, load_own
-from firma.peer.views import Word
+from firma.peer.membership.composition import rules_of
+from firma.peer.membership.views import Word
+from firma.peer.ring_file import checked
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.local_training import LocalSite, load_own
 
 
 @pytest.fixture

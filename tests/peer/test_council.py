@@ -6,15 +6,15 @@ from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer.council import Council
 from firma.peer.desk import Desk
-from firma.peer.durable import Promises
-from firma.peer.hello import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Hello
-from firma.peer.log import Log
-from firma.peer.notes import decode_note, encode_note
-from firma.peer.signature import signature
-from firma.peer.signs import Patience, Signs
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.views import Accept, Accepted, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.membership.failure_detector import Patience, Signs
+from firma.peer.membership.views import Accept, Accepted, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.runtime.event_log import Log
+from firma.peer.runtime.promises import Promises
 from firma.peer.warden import Warden
+from firma.peer.wire.control import decode_note, encode_note
+from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Hello
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, WireError, federation_tag
 
 VIEW = View(1, 0, (Seat(0, 10), Seat(1, 11), Seat(2, 12)))
 

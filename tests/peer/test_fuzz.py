@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from firma.errors import BadInput
 from firma.peer.identity import read_certificate
-from firma.peer.ringfile import read_ring, ring_toml
+from firma.peer.ring_file import read_ring, ring_toml
 
 from .fuzz_targets import RING, note, promises, ring_file, saved_state, seeds
 from .fuzz_wire import fuzz

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from firma.peer.checkpoint import latest, read
-from firma.peer.ledger import judge
+from firma.peer.runtime.audit_log import judge
+from firma.peer.runtime.checkpoint import latest, read
 
 from .conftest import NAMES
 from .crew import Crew, replayed

@@ -6,7 +6,7 @@ import pytest
 
 from firma.errors import BadInput
 from firma.peer.identity import fingerprint, load_identity, make_identity
-from firma.peer.ringfile import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
+from firma.peer.ring_file import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
 
 TASK = {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}
 

@@ -12,9 +12,9 @@ import torch
 
 from firma.encoding import size as encoded_size
 from firma.peer.identity import load_identity
-from firma.peer.reception import DONE, REFUSED, STALE
-from firma.peer.tls import LARGEST
-from firma.peer.wire import encode
+from firma.peer.transport.server import DONE, REFUSED, STALE
+from firma.peer.transport.tls import LARGEST
+from firma.peer.wire.message import encode
 from firma.protocol import ExtractorState, Message
 
 from .victim import VIEW

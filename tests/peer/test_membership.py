@@ -4,8 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from firma.peer import membership
-from firma.peer.views import NO_BALLOT, Accept, Accepted, Member, Memory, Note, Promise, Rules, Seat, View, Word
+from firma.peer.membership import paxos as membership
+from firma.peer.membership.views import (
+    NO_BALLOT,
+    Accept,
+    Accepted,
+    Member,
+    Memory,
+    Note,
+    Promise,
+    Rules,
+    Seat,
+    View,
+    Word,
+)
 
 from .explorer import Bounds, Explorer, Machine, compose
 

@@ -10,13 +10,13 @@ import torch
 
 import firma
 from firma.errors import BadInput
-from firma.peer import checkpoint
-from firma.peer.checkpoint import latest
 from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
-from firma.peer.ledger import Ledger, judge
-from firma.peer.node import Node
-from firma.peer.report import Outcome, Setup
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.audit_log import Ledger, judge
+from firma.peer.runtime.checkpoint import latest
+from firma.peer.runtime.node import Node
+from firma.peer.runtime.report import Outcome, Setup
 
 from .conftest import made_ring
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer.durable import Promises, told_once
-from firma.peer.notes import decode_note, encode_note, memory_json, numbers_in, read_memory
-from firma.peer.signature import signature
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.views import Accept, Accepted, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.membership.views import Accept, Accepted, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.runtime.promises import Promises, told_once
+from firma.peer.wire.control import decode_note, encode_note, memory_json, numbers_in, read_memory
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, WireError, federation_tag
 
 MEMBERS, ROUNDS = 5, 40
 TERMS = Terms(federation_tag("test"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)

@@ -7,9 +7,9 @@ from itertools import chain
 import pytest
 
 from firma.peer.desk import PeerLost
-from firma.peer.outbox import Outbox
-from firma.peer.reception import Reception
-from firma.peer.wire import decode_head
+from firma.peer.transport.send_queue import Outbox
+from firma.peer.transport.server import Reception
+from firma.peer.wire.message import decode_head
 from firma.schedule import plan
 
 from .test_node import assert_same, run_threads, simulated

@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from firma.peer.identity import Identity, load_identity, make_identity
-from firma.peer.links import open_line
-from firma.peer.node import Node
-from firma.peer.reception import DONE
-from firma.peer.report import Setup
-from firma.peer.wire import chunks, encode
+from firma.peer.runtime.node import Node
+from firma.peer.runtime.report import Setup
+from firma.peer.transport.client import open_line
+from firma.peer.transport.server import DONE
+from firma.peer.wire.message import chunks, encode
 from firma.protocol import ExtractorState, Message
 
 from .crew import Crew

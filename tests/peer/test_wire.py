@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from firma.encoding import WIRES, size
 from firma.engines.message_passing import transmitted
 from firma.models import SplitModel, mlp
-from firma.peer.signature import signature
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.wire import Assembly, chunks, decode_head, encode
+from firma.peer.wire.message import Assembly, chunks, decode_head, encode
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, WireError, federation_tag
 from firma.protocol import ExtractorState, Message, ModelState
 
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()

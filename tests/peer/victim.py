@@ -5,15 +5,15 @@ import torch
 from firma.models import SplitModel, mlp
 from firma.peer.course import course
 from firma.peer.desk import Desk
-from firma.peer.hello import RUNNING, Hello
 from firma.peer.identity import load_identity
-from firma.peer.links import open_line
-from firma.peer.log import Log
-from firma.peer.reception import Reception, serve
-from firma.peer.signature import signature
-from firma.peer.signs import Patience, Signs
-from firma.peer.terms import Terms, federation_tag
-from firma.peer.wire import chunks, encode
+from firma.peer.membership.failure_detector import Patience, Signs
+from firma.peer.runtime.event_log import Log
+from firma.peer.transport.client import open_line
+from firma.peer.transport.server import Reception, serve
+from firma.peer.wire.heartbeat import RUNNING, Hello
+from firma.peer.wire.message import chunks, encode
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, federation_tag
 from firma.protocol import ExtractorState, Message
 from firma.schedule import plan
 

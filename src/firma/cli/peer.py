@@ -9,7 +9,7 @@ from firma.cli.options import Json
 from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
 
 if TYPE_CHECKING:
-    from firma.peer.report import Outcome, RoundReport, Setup
+    from firma.peer.runtime.report import Outcome, RoundReport, Setup
 
 _WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
 _VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
@@ -40,8 +40,8 @@ def join(
     from firma.assembly import device_of
     from firma.encoding import checked_wire
     from firma.peer.identity import check_address, load_identity
-    from firma.peer.report import Setup
-    from firma.peer.ringfile import read_ring
+    from firma.peer.ring_file import read_ring
+    from firma.peer.runtime.report import Setup
 
     device_of(device)
     if listen is not None:
@@ -63,10 +63,10 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
 
     import torch
 
-    from firma.peer.checkpoint import latest
     from firma.peer.desk import PeerLost
-    from firma.peer.metrics import Metrics, serving
-    from firma.peer.node import Node
+    from firma.peer.runtime.checkpoint import latest
+    from firma.peer.runtime.metrics import Metrics, serving
+    from firma.peer.runtime.node import Node
 
     metrics = Metrics()
 

@@ -18,7 +18,7 @@ def doctor(
     """Probe the ring before a run; exit code 1 if a line says what to do. Members may run it at the same time."""
     needs_extra()
     from firma.peer.doctor import probe
-    from firma.peer.ringfile import read_ring
+    from firma.peer.ring_file import read_ring
 
     agreed = read_ring(ring)
     typer.echo(f"ring file  sound, digest {agreed.digest.hex()}")
@@ -39,7 +39,7 @@ def audit(
     """Say what left this site; exit code 1 if anything but the extractor and the agreed numbers did."""
     needs_extra()
     from firma.cli.console import print_json
-    from firma.peer.ledger import judge
+    from firma.peer.runtime.audit_log import judge
 
     found = judge(file)
     if json:

@@ -10,7 +10,7 @@ from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, needs_extra
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.peer.ringfile import Ring
+    from firma.peer.ring_file import Ring
 
 
 def init(
@@ -22,7 +22,7 @@ def init(
     """Make this site's key, which never leaves it, and its certificate; print what the other sites need."""
     needs_extra()
     from firma.peer.identity import check_address, fingerprint, make_identity
-    from firma.peer.ringfile import Site, site_toml
+    from firma.peer.ring_file import Site, site_toml
 
     check_address(address)
     made = make_identity(identity, name, days)
@@ -56,7 +56,7 @@ def ring_file(
     --shape 8x8 --labels 10
     """
     needs_extra()
-    from firma.peer.ringfile import checked, read_ring, read_site, ring_toml
+    from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
     from firma.results import write_whole
 
     if member:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from firma.errors import BadInput
-from firma.peer import membership
-from firma.peer.agree import rules_of
 from firma.peer.desk import Desk
-from firma.peer.durable import Promises
-from firma.peer.notes import decode_note, encode_note, numbers_in
-from firma.peer.ringfile import Ring
-from firma.peer.terms import Terms, WireError
-from firma.peer.views import Accept, Member, Memory, Note, Prepare, Step, View, Word
+from firma.peer.membership import paxos as membership
+from firma.peer.membership.composition import rules_of
+from firma.peer.membership.views import Accept, Member, Memory, Note, Prepare, Step, View, Word
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.promises import Promises
+from firma.peer.wire.control import decode_note, encode_note, numbers_in
+from firma.peer.wire.terms import Terms, WireError
 
 Send = Callable[[int, bytes], None]  # to a member; its answer comes back to `answered`
 Record = Callable[[int, list[str], int], None]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from firma.mixing.kind import kind_of
-from firma.peer.terms import Head, Tag
+from firma.peer.wire.terms import Head, Tag
 from firma.protocol import Expected
 from firma.schedule import RoundPlan
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from firma.mixing.order import neighbours
 from firma.peer.course import Course
-from firma.peer.hello import Hello
 from firma.peer.inbox import Inbox, Verdict
-from firma.peer.log import Log
-from firma.peer.signs import Signs
-from firma.peer.terms import Head, Tag
+from firma.peer.membership.failure_detector import Signs
+from firma.peer.runtime.event_log import Log
+from firma.peer.wire.heartbeat import Hello
+from firma.peer.wire.terms import Head, Tag
 from firma.protocol import Message
 
 _TICK = 0.1  # seconds between looks at what nobody announces

@@ -13,15 +13,15 @@ import torch
 
 from firma.data.dataset import Dataset
 from firma.errors import BadInput
-from firma.peer.hello import PROBING, Hello, decode_hello
 from firma.peer.identity import Identity, load_identity, read_certificate
-from firma.peer.links import open_line, reason
-from firma.peer.log import Log
 from firma.peer.pulse import random_process, terms_of
-from firma.peer.reception import Reception, serve
-from firma.peer.ringfile import Ring
-from firma.peer.site import LocalSite
-from firma.peer.terms import Terms, WireError
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.event_log import Log
+from firma.peer.runtime.local_training import LocalSite
+from firma.peer.transport.client import open_line, reason
+from firma.peer.transport.server import Reception, serve
+from firma.peer.wire.heartbeat import PROBING, Hello, decode_hello
+from firma.peer.wire.terms import Terms, WireError
 
 _SKEW = 300.0  # seconds by which clocks may differ before it is worth a word; nothing in a run depends on them
 _SOON = datetime.timedelta(days=30)

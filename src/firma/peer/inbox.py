@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from firma.peer.course import Course, fits
-from firma.peer.terms import Head, Tag
+from firma.peer.wire.terms import Head, Tag
 from firma.protocol import Message
 
 Verdict = Literal["take", "have", "early", "stale", "future", "misfit"]

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from firma.peer.council import Council
 from firma.peer.desk import Desk
-from firma.peer.hello import ASKING, FINISHED, RUNNING, STALLED, WAITING, Hello
-from firma.peer.links import Links
-from firma.peer.reception import Reception
-from firma.peer.ringfile import Ring
-from firma.peer.signature import signature
-from firma.peer.site import LocalSite
-from firma.peer.terms import Terms, federation_tag
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.local_training import LocalSite
+from firma.peer.transport.client import Links
+from firma.peer.transport.server import Reception
 from firma.peer.warden import Warden
+from firma.peer.wire.heartbeat import ASKING, FINISHED, RUNNING, STALLED, WAITING, Hello
+from firma.peer.wire.signature import signature
+from firma.peer.wire.terms import Terms, federation_tag
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:

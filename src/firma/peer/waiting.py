@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from firma.peer.council import Council
 from firma.peer.desk import Desk, PeerLost, Superseded
-from firma.peer.report import OnNotice
-from firma.peer.views import View
+from firma.peer.membership.views import View
+from firma.peer.runtime.report import OnNotice
 from firma.peer.warden import Warden
 
 _TICK = 0.1  # seconds between looks at what nobody announces

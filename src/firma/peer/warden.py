@@ -6,7 +6,7 @@ import time
 
 from firma.peer.council import Council
 from firma.peer.desk import Desk
-from firma.peer.hello import ASKING, WAITING
+from firma.peer.wire.heartbeat import ASKING, WAITING
 
 _SOONEST = 0.05  # seconds between looks
 

@@ -8,16 +8,16 @@ from torch import Tensor
 
 from firma.encoding import Wire
 from firma.mixing.kind import exchange, kind_of
-from firma.peer import checkpoint
 from firma.peer.council import Council
 from firma.peer.desk import Desk, Superseded
-from firma.peer.ledger import Ledger
-from firma.peer.links import Links
-from firma.peer.report import OnRound, RoundReport
-from firma.peer.ringfile import Ring
-from firma.peer.site import LocalSite
-from firma.peer.verify import Verifier
-from firma.peer.views import View
+from firma.peer.membership.views import View
+from firma.peer.ring_file import Ring
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.audit_log import Ledger
+from firma.peer.runtime.local_training import LocalSite
+from firma.peer.runtime.report import OnRound, RoundReport
+from firma.peer.runtime.verify import Verifier
+from firma.peer.transport.client import Links
 from firma.peer.waiting import Waiting
 from firma.protocol import Exchange, Exchanges, Message, Participant, Score
 from firma.schedule import RoundPlan, plan

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable
 
 from firma.encoding import WIRES, Wire
-from firma.peer.signature import Cut
-from firma.peer.terms import MAGIC, VERSION, Head, Tag, Terms, WireError, version
+from firma.peer.wire.signature import Cut
+from firma.peer.wire.terms import MAGIC, VERSION, Head, Tag, Terms, WireError, version
 from firma.protocol import Message
 
 _HEADER = struct.Struct("<4sHBB16s32sIIIQQddH")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from firma.atomic_files import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
-from firma.peer.site import LocalSite
+from firma.peer.runtime.local_training import LocalSite
 
 _PREFIX, _FACTS = "round-", "state.json"
 History = Sequence[float | None]

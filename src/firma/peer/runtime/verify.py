@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from firma.errors import BadInput
-from firma.peer.log import Log
-from firma.peer.ringfile import Ring
-from firma.peer.site import LocalSite
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.event_log import Log
+from firma.peer.runtime.local_training import LocalSite
 from firma.schedule import RoundPlan
 
 

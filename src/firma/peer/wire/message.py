@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from firma.encoding import Bytes, pack, size, unpack
-from firma.peer.manifest import decode_head, state_head
-from firma.peer.terms import Head, Tag, Terms, WireError
+from firma.peer.wire.manifest import decode_head, state_head
+from firma.peer.wire.terms import Head, Tag, Terms, WireError
 from firma.protocol import ExtractorState, Message
 
 CHUNK = 1 << 20

@@ -3,7 +3,7 @@
 import struct
 from dataclasses import dataclass
 
-from firma.peer.terms import MAGIC, VERSION, Tag, WireError, version
+from firma.peer.wire.terms import MAGIC, VERSION, Tag, WireError, version
 
 _HELLO = struct.Struct("<4sHBB16s32s32sQIIId")
 # At work in a view; stopping; only looking (firma doctor); wanting a seat; wanting one, but not reaching all who have

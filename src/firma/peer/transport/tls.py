@@ -7,8 +7,8 @@ import grpc
 
 from firma.errors import BadInput
 from firma.peer.identity import Identity, canonical
-from firma.peer.ringfile import Ring, Site
-from firma.peer.wire import CHUNK
+from firma.peer.ring_file import Ring, Site
+from firma.peer.wire.message import CHUNK
 
 LARGEST = 2 * CHUNK  # bytes of one gRPC message; larger ones are refused before they are read
 _LIMITS = [

@@ -10,8 +10,7 @@ import struct
 from dataclasses import asdict, fields
 from typing import Any
 
-from firma.peer.terms import MAGIC, VERSION, Terms, WireError, version
-from firma.peer.views import (
+from firma.peer.membership.views import (
     Accept,
     Accepted,
     Ballot,
@@ -25,6 +24,7 @@ from firma.peer.views import (
     View,
     Word,
 )
+from firma.peer.wire.terms import MAGIC, VERSION, Terms, WireError, version
 
 _HEADER = struct.Struct("<4sH16s32s")
 _LARGEST = 1 << 20

@@ -14,7 +14,7 @@ from firma.engines.local import train_round
 from firma.engines.worker_pool import Workers
 from firma.errors import BadInput
 from firma.models.split import build_model
-from firma.peer.ringfile import Ring, Task
+from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan
 from firma.training import Client, Job, Moments, Trainer, choose
 

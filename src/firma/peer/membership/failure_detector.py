@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from firma.peer.hello import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Hello
-from firma.peer.views import View
+from firma.peer.membership.views import View
+from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Hello
 
 
 @dataclass(frozen=True, slots=True)

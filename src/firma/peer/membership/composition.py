@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from firma.mixing.order import similarity, two_opt
-from firma.peer.membership import beginning
-from firma.peer.ringfile import Ring
-from firma.peer.views import Compose, Rules, Word
+from firma.peer.membership.paxos import beginning
+from firma.peer.membership.views import Compose, Rules, Word
+from firma.peer.ring_file import Ring
 
 
 def rules_of(ring: Ring) -> Rules:

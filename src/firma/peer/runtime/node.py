@@ -7,25 +7,25 @@ from typing import Any
 import torch
 
 from firma.errors import BadInput
-from firma.peer import checkpoint
 from firma.peer.council import Council
 from firma.peer.course import course
 from firma.peer.desk import Desk
-from firma.peer.durable import Promises, told_once
-from firma.peer.hello import FINISHED, LEAVING
-from firma.peer.ledger import Ledger
-from firma.peer.links import Links
-from firma.peer.log import Log
+from firma.peer.membership.failure_detector import Patience, Signs
+from firma.peer.membership.views import View, Word
 from firma.peer.pulse import Pulse, random_process, terms_of
-from firma.peer.reception import Reception, serve
-from firma.peer.report import OnNotice, OnRound, Outcome, Setup
-from firma.peer.signs import Patience, Signs
-from firma.peer.site import LocalSite, load_own, noisy_proportions, proportions
-from firma.peer.terms import WireError
-from firma.peer.verify import check_gate
-from firma.peer.views import View, Word
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.audit_log import Ledger
+from firma.peer.runtime.event_log import Log
+from firma.peer.runtime.local_training import LocalSite, load_own, noisy_proportions, proportions
+from firma.peer.runtime.promises import Promises, told_once
+from firma.peer.runtime.report import OnNotice, OnRound, Outcome, Setup
+from firma.peer.runtime.verify import check_gate
+from firma.peer.transport.client import Links
+from firma.peer.transport.server import Reception, serve
 from firma.peer.waiting import Waiting
 from firma.peer.warden import Warden
+from firma.peer.wire.heartbeat import FINISHED, LEAVING
+from firma.peer.wire.terms import WireError
 from firma.peer.work import Work
 from firma.schedule import RoundPlan, plan
 

@@ -5,7 +5,7 @@ import struct
 from dataclasses import dataclass
 
 from firma.encoding import Wire
-from firma.peer.signature import Cut, Signature
+from firma.peer.wire.signature import Cut, Signature
 
 VERSION = 2
 MAGIC = b"FIRM"

@@ -12,14 +12,14 @@ import grpc
 
 from firma.peer.council import Council
 from firma.peer.desk import Desk
-from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
-from firma.peer.log import Log
-from firma.peer.outbox import AT_ONCE
-from firma.peer.ringfile import Ring
-from firma.peer.terms import Terms, WireError
-from firma.peer.tls import caller, open_server, server_credentials
-from firma.peer.wire import Assembly, decode_head
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.event_log import Log
+from firma.peer.transport.send_queue import AT_ONCE
+from firma.peer.transport.tls import caller, open_server, server_credentials
+from firma.peer.wire.heartbeat import Hello, decode_hello
+from firma.peer.wire.message import Assembly, decode_head
+from firma.peer.wire.terms import Terms, WireError
 
 SERVICE = "firma.Ring"
 DONE, EARLY, STALE, REFUSED = 0, 1, 2, 3  # first byte of an answer; a sentence follows

@@ -15,8 +15,8 @@ from typing import Literal
 
 from firma.errors import BadInput
 from firma.peer.identity import check_address
-from firma.peer.node import Node
-from firma.peer.report import RoundReport
+from firma.peer.runtime.node import Node
+from firma.peer.runtime.report import RoundReport
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 _SLOW = 5.0  # seconds that a reader may take to ask

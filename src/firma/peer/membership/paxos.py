@@ -9,7 +9,7 @@ and only then sends what comes out.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from firma.peer.views import (
+from firma.peer.membership.views import (
     Accept,
     Accepted,
     Ballot,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from firma.encoding import Wire
 from firma.peer.identity import Identity
-from firma.peer.ringfile import Ring
+from firma.peer.ring_file import Ring
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from typing import Any
 import grpc
 
 from firma.peer.desk import Desk, PeerLost
-from firma.peer.hello import Hello, decode_hello
 from firma.peer.identity import Identity
-from firma.peer.outbox import Outbox
-from firma.peer.reception import DONE, EARLY, SERVICE, STALE
-from firma.peer.ringfile import Ring
-from firma.peer.terms import Tag, Terms, WireError
-from firma.peer.tls import channel
-from firma.peer.wire import chunks, encode
+from firma.peer.ring_file import Ring
+from firma.peer.transport.send_queue import Outbox
+from firma.peer.transport.server import DONE, EARLY, SERVICE, STALE
+from firma.peer.transport.tls import channel
+from firma.peer.wire.heartbeat import Hello, decode_hello
+from firma.peer.wire.message import chunks, encode
+from firma.peer.wire.terms import Tag, Terms, WireError
 from firma.protocol import Message
 
 Record = Callable[[int, Tag, bytes, int, Message], None]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from firma.atomic_files import replace_synced
 from firma.errors import BadInput
-from firma.peer.notes import memory_json, read_memory
-from firma.peer.ringfile import Ring
-from firma.peer.views import Memory
+from firma.peer.membership.views import Memory
+from firma.peer.ring_file import Ring
+from firma.peer.wire.control import memory_json, read_memory
 
 _PROMISES, _SHARES = "promises.json", "proportions.json"
 

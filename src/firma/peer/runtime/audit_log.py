@@ -12,9 +12,9 @@ from typing import Any
 
 from firma.encoding import size as encoded_size
 from firma.errors import BadInput
-from firma.peer.ringfile import Ring
-from firma.peer.terms import Tag, Terms
-from firma.peer.wire import decode_head
+from firma.peer.ring_file import Ring
+from firma.peer.wire.message import decode_head
+from firma.peer.wire.terms import Tag, Terms
 
 AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
 
