@@ -82,5 +82,4 @@ def victim(make_ring, tmp_path):
     made = make_ring("fibfl", 3, 5, "iid")
     each = Victim(made, tmp_path)
     yield each
-    each.server.stop(0).wait()
-    each.log.close()
+    each.close()

@@ -17,15 +17,15 @@ from pathlib import Path
 import torch
 
 from firma.mixing.kind import exchange as exchange_of
-from firma.peer import work
 from firma.peer.identity import load_identity
 from firma.peer.ring_file import read_ring
 from firma.peer.runtime import checkpoint
-from firma.peer.runtime import promises as durable
 from firma.peer.runtime.local_training import LocalSite, load_own
 from firma.peer.runtime.node import Node
+from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.report import Setup
-from firma.peer.transport import client as links
+from firma.peer.runtime.round_loop import RoundLoop
+from firma.peer.transport import client
 from firma.protocol import Participant
 from firma.schedule import plan
 
@@ -59,8 +59,8 @@ def _at(condition, act=die):
 
 def _mid_transfer(turn, step):
     """Half of the numbers leave, then the process is gone."""
-    whole, now = links.chunks, [None]
-    _wrap(links.Links, "exchange", before=lambda self, to, wait, message, tag: now.__setitem__(0, tag[1:]))
+    whole, now = client.chunks, [None]
+    _wrap(RoundLoop, "send", before=lambda self, work: now.__setitem__(0, work.tag[1:]))
 
     def halved(values):
         if now[0] != (turn, step):
@@ -70,7 +70,14 @@ def _mid_transfer(turn, step):
         time.sleep(0.2)  # let it get on the line
         die()
 
-    links.chunks = halved
+    client.chunks = halved
+
+
+def _one_by_one(self, work):
+    """Wait for the acknowledgement of all that was sent in an exchange before the next one begins."""
+    del work
+    while not self._driver._client.queue.idle:
+        time.sleep(0.002)
 
 
 def _full_disk(number):
@@ -105,11 +112,11 @@ def _in_round(number):
 
 
 def _in_exchange(number, step):
-    return _at(lambda self, to, wait, message, tag: tag[1:] == (number + 1, step))
+    return _at(lambda self, work: work.tag[1:] == (number + 1, step))
 
 
 def _in_save(number):
-    return _at(lambda folder, site, ring, epoch, order, history, keep: len(history) == number + 1)
+    return _at(lambda folder, site, ring, view, order, history, keep: len(history) == number + 1)
 
 
 def _in_draft(number):
@@ -119,22 +126,20 @@ def _in_draft(number):
 _PROMISING = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)  # after the first view
 FAULTS = {
     "training": lambda number: _wrap(LocalSite, "train", after=_in_round(number)),
-    "before exchange": lambda number, step=0: _wrap(links.Links, "exchange", before=_in_exchange(number, step)),
+    "before exchange": lambda number, step=0: _wrap(RoundLoop, "send", before=_in_exchange(number, step)),
     "mid transfer": lambda number, step=0: _mid_transfer(number + 1, step),
-    "after exchange": lambda number, step=0: _wrap(links.Links, "exchange", after=_in_exchange(number, step)),
+    "after exchange": lambda number, step=0: _wrap(RoundLoop, "score", before=_in_exchange(number, step)),
     "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
     "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
-    "before promise": lambda _: _wrap(durable.Promises, "write", before=_PROMISING),
-    "after promise": lambda _: _wrap(durable.Promises, "write", after=_PROMISING),
-    "entering": lambda epoch: _wrap(work.Work, "_enter", after=_at(lambda self, view: view.epoch == epoch)),
+    "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
+    "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
+    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
-    "one by one": lambda: _wrap(
-        links.Links, "exchange", after=lambda self, to, wait, message, tag: self.settle(tag[0])
-    ),
+    "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
 }

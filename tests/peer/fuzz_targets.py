@@ -19,16 +19,24 @@ from safetensors.torch import save
 from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer.membership.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
+from firma.peer.membership.views import (
+    Accept,
+    ControlMessage,
+    MemberState,
+    Memory,
+    Prepare,
+    Promise,
+    Refusal,
+    Seat,
+    View,
+)
 from firma.peer.ring_file import read_ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.promises import Promises
-from firma.peer.wire.control import decode_note, encode_note, memory_json
-from firma.peer.wire.heartbeat import Hello, decode_hello
-from firma.peer.wire.manifest import state_head
-from firma.peer.wire.message import Assembly, chunks, decode_head, encode
-from firma.peer.wire.signature import signature
-from firma.peer.wire.terms import Terms, WireError, federation_tag
+from firma.peer.wire.control import decode_control, encode_control, encode_memory
+from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
+from firma.peer.wire.message import Assembly, chunks, decode_header, encode, encode_header
+from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
@@ -44,7 +52,7 @@ _BODY = struct.Struct("<BHH")
 def head(raw):
     """A head as it is, seal included."""
     try:
-        found = decode_head(TERMS, raw)
+        found = decode_header(TERMS, raw)
     except WireError:
         return True
     assert 0 <= found.start <= found.start + found.count <= SIZE
@@ -72,7 +80,7 @@ def body(raw):
         cuts.append((cut, hashlib.sha256(part).digest()))
         place += size(wire, cut.count)
     message = Message(ExtractorState(torch.empty(count), start), wire=wire)
-    found = decode_head(TERMS, state_head(TERMS, (1, 1, 0), message, cuts))
+    found = decode_header(TERMS, encode_header(TERMS, (1, 1, 0), message, cuts))
     assembly = Assembly(found)
     try:
         for part in (numbers[:7], numbers[7:]):
@@ -92,7 +100,7 @@ def body(raw):
 def hello(raw):
     """A sign of life."""
     try:
-        found = decode_hello(raw)
+        found = decode_heartbeat(raw)
     except WireError:
         return True
     assert (len(found.federation), len(found.ring)) == (16, 32)
@@ -101,12 +109,12 @@ def hello(raw):
 
 def note(raw):
     """A control message behind a right header; what is read can be written, and is then the same."""
-    start = encode_note(TERMS, Note(None, None))
+    start = encode_control(TERMS, ControlMessage(None, None))
     try:
-        found = decode_note(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
+        found = decode_control(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
     except WireError:
         return True
-    assert decode_note(TERMS, encode_note(TERMS, found), MEMBERS, ROUNDS) == found
+    assert decode_control(TERMS, encode_control(TERMS, found), MEMBERS, ROUNDS) == found
     if found.view is not None:
         assert all(0 <= seat.member < MEMBERS for seat in found.view.ring)
         assert 0 <= found.view.start <= ROUNDS
@@ -176,7 +184,7 @@ def seeds():
         state = payload.state
         intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
         yield body, intro + b"".join(chunks(numbers))
-    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
+    yield hello, Heartbeat(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
     yield ring_file, RING.read_bytes()
     facts = {
         "format": 1, "rounds": 3, "epoch": 1, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
@@ -185,10 +193,10 @@ def seeds():
     text = json.dumps(facts).encode()
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
     view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
-    word = Word(9, 1, 1, shares=(0.5, 0.25, 0.25))
+    word = MemberState(9, 1, 1, shares=(0.5, 0.25, 0.25))
     for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
-        raw = encode_note(TERMS, Note(view, written))
+        raw = encode_control(TERMS, ControlMessage(view, written))
         yield note, raw[raw.index(b"{") :]
-    memory = {"ring": "@", "memory": memory_json(Memory(view, (2, 1), ((1, 0), view)))}
+    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view)))}
     yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from firma.peer.runtime.audit_log import judge
+from firma.peer.runtime.audit_log import audit
 from firma.peer.runtime.checkpoint import latest, read
 
 from .conftest import NAMES
@@ -49,7 +49,7 @@ def assert_replayed(crew, *members):
         assert all_rounds in (rounds, ENDLESS)
         assert torch.equal(crew.parameters(number, rounds), parameters), NAMES[number]
         if rounds == all_rounds:
-            assert not judge(crew.made.state(number) / "audit.jsonl").breaches
+            assert not audit(crew.made.state(number) / "audit.jsonl").breaches
 
 
 def let_in(crew, number):

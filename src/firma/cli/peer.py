@@ -60,18 +60,19 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     import signal
     import sys
     from contextlib import nullcontext
+    from functools import partial
 
     import torch
 
-    from firma.peer.desk import PeerLost
     from firma.peer.runtime.checkpoint import latest
-    from firma.peer.runtime.metrics import Metrics, serving
+    from firma.peer.runtime.events import PeerLost
+    from firma.peer.runtime.metrics import Registry, RoundMetrics, node_metrics, serving
     from firma.peer.runtime.node import Node
 
-    metrics = Metrics()
+    registry, rounds = Registry(), RoundMetrics(setup.ring)
 
     def show(report: "RoundReport") -> None:
-        metrics.note(report)
+        rounds.note(report)
         if not quiet:
             typer.echo(_line(report))
 
@@ -85,9 +86,10 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     if setup.device == "cpu":
         torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
-        with serving(metrics, setup.metrics) if setup.metrics is not None else nullcontext():
-            metrics.node = Node(setup, show, notice)
-            return metrics.node.run()
+        with serving(registry, setup.metrics) if setup.metrics is not None else nullcontext():
+            node = Node(setup, show, notice)
+            registry.register(rounds.collect, partial(node_metrics, node))
+            return node.run()
     except PeerLost as error:
         why, code = str(error), LOST
     except KeyboardInterrupt:

@@ -39,9 +39,9 @@ def audit(
     """Say what left this site; exit code 1 if anything but the extractor and the agreed numbers did."""
     needs_extra()
     from firma.cli.console import print_json
-    from firma.peer.runtime.audit_log import judge
+    from firma.peer.runtime.audit_log import audit as read_audit
 
-    found = judge(file)
+    found = read_audit(file)
     if json:
         print_json({key: getattr(found, key) for key in found.__dataclass_fields__})
     else:

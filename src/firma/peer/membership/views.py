@@ -1,4 +1,4 @@
-"""What members say to each other about who is in the ring, and what each must remember of it. Pure."""
+"""Views and the vocabulary of the agreement on them: what members say, and what each must remember. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ NO_BALLOT: Ballot = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A member's process: started again it is another one, and no longer in the view."""
+    """A member's process: a member that was started again is another process and no longer in the view."""
 
     member: int
     process: int
@@ -17,43 +17,48 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who works together, in ring order, from which round on."""
+    """Which members work together, in ring order, and from which round on."""
 
-    epoch: int  # from 1
-    start: int  # rounds that everybody in it has behind it
+    number: int  # from 1
+    start: int  # rounds that everybody in it has completed
     ring: tuple[Seat, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The members' numbers in ring order."""
+        return tuple(seat.member for seat in self.ring)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What a member says of itself when asked: its process, where it is, and whether it can work."""
+class MemberState:
+    """What a member says about itself when it promises: its process, how far it is, and whether it can work."""
 
     process: int
-    epoch: int = 0  # the last view in which it had a seat
-    rounds: int = 0  # completed in it
+    view_number: int = 0  # the last view in which it had a seat
+    rounds: int = 0  # completed in that view
     ready: bool = True
     shares: tuple[float, ...] = ()  # class proportions, where the ring is ordered by them
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Who is there? Let no lower ballot pass."""
+    """Phase 1, request: who is there? Let no lower ballot pass."""
 
     ballot: Ballot
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """I am; no lower ballot will pass; this is what I accepted before."""
+    """Phase 1, answer: I am; no lower ballot will pass; this is what I accepted before."""
 
     ballot: Ballot
-    word: Word
+    state: MemberState
     accepted: tuple[Ballot, View] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Let this be the next view."""
+    """Phase 2, request: let this be the next view."""
 
     ballot: Ballot
     view: View
@@ -61,14 +66,14 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """I accept."""
+    """Phase 2, answer: I accept."""
 
     ballot: Ballot
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """I have promised a higher ballot."""
+    """Either answer: I have promised a higher ballot."""
 
     ballot: Ballot
 
@@ -77,8 +82,8 @@ Body = Prepare | Promise | Accept | Accepted | Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A control message: the newest decided view that the sender knows, and what it says about the next."""
+class ControlMessage:
+    """The newest decided view that the sender knows, and what the sender says about the next one."""
 
     view: View | None
     body: Body | None = None
@@ -94,41 +99,41 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One member's side of the agreement; `ballot` is its own attempt, if one is under way."""
+class PaxosState:
+    """One member's side of the agreement; `ballot` is its own proposal, if one is under way."""
 
     me: int
-    word: Word
+    own: MemberState
     memory: Memory = Memory()
     ballot: Ballot | None = None
     promises: tuple[tuple[int, Promise], ...] = ()
-    value: View | None = None
+    value: View | None = None  # the view that it has put to the vote
     consents: frozenset[int] = frozenset()
-    highest: int = 0  # the highest ballot number that was heard of
+    highest: int = 0  # the highest ballot number that it knows of
 
     @property
-    def epoch(self) -> int:
-        """Number of the newest view it knows; 0 before the first."""
-        return self.memory.view.epoch if self.memory.view is not None else 0
+    def view_number(self) -> int:
+        """Number of the newest view that it knows; 0 before the first."""
+        return self.memory.view.number if self.memory.view is not None else 0
 
     @property
     def seated(self) -> bool:
         """Whether this process is in that view."""
-        return self.memory.view is not None and Seat(self.me, self.word.process) in self.memory.view.ring
+        return self.memory.view is not None and Seat(self.me, self.own.process) in self.memory.view.ring
 
     @property
     def frozen(self) -> bool:
-        """Whether it has told somebody how far it is: it completes no round until the next view is decided."""
+        """Whether it has promised: others know how far it is, so it completes no round until the next view."""
         return self.memory.promised != NO_BALLOT
 
 
-Compose = Callable[[int, Mapping[int, Word]], tuple[int, tuple[int, ...]] | None]
-Step = tuple[Member, tuple[tuple[int, Note], ...]]  # what it has become, and notes with their receivers
+Compose = Callable[[int, Mapping[int, MemberState]], tuple[int, tuple[int, ...]] | None]
+Step = tuple[PaxosState, tuple[tuple[int, ControlMessage], ...]]  # the new state, and messages with their receivers
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How many members there are, how many must consent, and how words make a start and a ring (None: not yet)."""
+    """How many members there are, how many must consent, and how states make a start and a ring (None: not yet)."""
 
     members: int
     quorum: int

@@ -1,4 +1,4 @@
-"""The audit file: everything that left this site, read off the bytes that were sent, and the judgement of it."""
+"""The audit log: everything that left this site, read off the bytes that were sent, and the verdict on it."""
 
 import json
 import threading
@@ -13,13 +13,13 @@ from typing import Any
 from firma.encoding import size as encoded_size
 from firma.errors import BadInput
 from firma.peer.ring_file import Ring
-from firma.peer.wire.message import decode_head
+from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
 AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
 
 
-class Ledger:
+class AuditLog:
     """Appends a line for every message before it leaves."""
 
     def __init__(self, path: Path, ring: Ring, me: int, terms: Terms) -> None:
@@ -35,28 +35,28 @@ class Ledger:
         self.sent = 0
         self._sent_to: Counter[str] = Counter()
 
-    def record(self, member: int, tag: Tag, head: bytes, size: int, _payload: object) -> None:
-        """Note one message to a member: its head is decoded again, so that the line says what the bytes say."""
-        said = decode_head(self._terms, head)
+    def record_message(self, member: int, tag: Tag, header: bytes, size: int) -> None:
+        """Record one message to a member: its header is decoded again, so that the line says what the bytes say."""
+        said = decode_header(self._terms, header)
         numbers = [name for name, value in (("accuracy", said.accuracy), ("weight", said.weight)) if value is not None]
         tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in said.cuts]
         self._line(
             {
                 "time": round(time.time(), 3), "turn": tag[1], "step": tag[2], "to": self._ring.names[member],
-                "tensors": tensors, "numbers": numbers, "wire": said.wire, "bytes": len(head) + size,
+                "tensors": tensors, "numbers": numbers, "wire": said.wire, "bytes": len(header) + size,
             }
         )  # fmt: skip
         with self._lock:
-            self.sent += len(head) + size
-            self._sent_to[self._ring.names[member]] += len(head) + size
+            self.sent += len(header) + size
+            self._sent_to[self._ring.names[member]] += len(header) + size
 
     def totals(self) -> dict[str, int]:
         """Bytes sent so far, by member."""
         with self._lock:
             return dict(self._sent_to)
 
-    def note(self, member: int, numbers: list[str], size: int) -> None:
-        """Note one control message to a member: who is in, from which round on, and what members say of themselves."""
+    def record_control(self, member: int, numbers: list[str], size: int) -> None:
+        """Record one control message to a member; `numbers` are the agreed kinds of numbers in it."""
         self._line(
             {
                 "time": round(time.time(), 3), "turn": 0, "step": 0, "to": self._ring.names[member],
@@ -73,14 +73,14 @@ class Ledger:
             self._file.flush()
 
     def close(self) -> None:
-        """No more lines. Who could not write one has said so then."""
+        """No more lines. A line that could not be written was reported then."""
         with self._lock, suppress(OSError):
             self._file.close()
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What an audit file says: totals, and every breach of what was agreed."""
+class AuditReport:
+    """What an audit file holds: totals, and every breach of what was agreed."""
 
     site: str
     messages: int
@@ -91,7 +91,7 @@ class Judgement:
     breaches: tuple[str, ...]
 
 
-def judge(path: Path) -> Judgement:
+def audit(path: Path) -> AuditReport:
     """Read an audit file; anything that is neither the extractor nor an agreed number is a breach."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -108,7 +108,7 @@ def judge(path: Path) -> Judgement:
         site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(f"audit file {str(path)!r}: cannot be read ({error})") from None
-    return Judgement(
+    return AuditReport(
         site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches)
     )  # fmt: skip
 

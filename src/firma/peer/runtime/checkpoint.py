@@ -39,7 +39,7 @@ class Saved:
 def write(
     folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int
 ) -> Path:
-    """Save the site after round len(history); the last `keep` checkpoints stay, for others may be behind."""
+    """Save the site after round len(history); the last `keep` checkpoints stay, for other members may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
     raw = save(_tensors(site))
@@ -57,7 +57,7 @@ def write(
     except OSError as error:
         raise BadInput(
             f"state = {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); the rounds before are safe, "
-            "make room and go on with --resume"
+            "make room and continue with --resume"
         ) from None
     return target
 
@@ -115,18 +115,20 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput(_damaged(path, error)) from None
     if not same:
-        raise BadInput(f"checkpoint {str(path)!r}: it is of another ring file; name another --state or start anew")
+        raise BadInput(
+            f"checkpoint {str(path)!r}: it belongs to another ring file; pass another --state, or start over"
+        )
     return saved
 
 
 def begin(site: LocalSite, folder: Path) -> None:
     """Put a site where an earlier ring left it, if that ring's model was the same."""
     if not any_in(folder):
-        raise BadInput(f"begin_with = {str(folder)!r}: there is no checkpoint in it")
+        raise BadInput(f"begin_with = {str(folder)!r}: it holds no checkpoint")
     saved = read(folder, latest(folder), None)
     shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in (saved.tensors, _tensors(site))]
     if shapes[0] != shapes[1]:
-        raise BadInput(f"begin_with = {str(folder)!r}: it holds another model or method than the ring file's")
+        raise BadInput(f"begin_with = {str(folder)!r}: it holds another model or another method than the ring file")
     restore(site, saved)
 
 
@@ -167,7 +169,7 @@ def _epoch(path: Path) -> int:
 
 
 def _damaged(path: Path, error: Exception) -> str:
-    return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to go on from the round before"
+    return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to continue from the round before"
 
 
 def _drop_after(folder: Path, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""A structured log: one JSON object a line, written through at once."""
+"""The event log: one JSON object per line, flushed at once."""
 
 import json
 import threading
@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_SHOWN = 20  # lines of one kind of refusal by one member; the counts go on
+_SHOWN = 20  # lines per kind of refusal and sender; counting continues
 
 
-class Log:
-    """Appends events to a file; a flood of refusals is counted, not written out."""
+class EventLog:
+    """Appends events to a file (None: nowhere); a flood of refusals is counted, not written out."""
 
     def __init__(self, path: Path | None) -> None:
         self._file = path.open("a", encoding="utf-8") if path is not None else None
@@ -25,12 +25,12 @@ class Log:
         with self._lock:
             if self._file is not None and not self._file.closed:
                 line = json.dumps({"time": round(time.time(), 3), "event": name} | dict(facts), allow_nan=False)
-                with suppress(OSError):  # a full disk is reported by who saves a round, not by the log
+                with suppress(OSError):  # a full disk is reported when a round is saved, not by the log
                     self._file.write(line + "\n")
                     self._file.flush()
 
     def refused(self, kind: str, sender: str, why: str) -> None:
-        """Count a refusal and write down the first ones."""
+        """Count a refusal; the first ones are written."""
         with self._lock:
             self.refusals[kind] += 1
             self.refusals[f"{kind} from {sender}"] += 1

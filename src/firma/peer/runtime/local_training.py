@@ -1,4 +1,4 @@
-"""A site's own part: its data, its model and its local training, by the same code and seeds as the simulation."""
+"""Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
 
 import time
 from dataclasses import replace
@@ -25,15 +25,23 @@ def load_own(path: str, task: Task) -> Dataset:
     """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
     own = load_dataset(Path(path))
     if own.shape != tuple(task.shape):
-        raise BadInput(f"data = {path!r}: its inputs have shape {own.shape}, the ring file says {tuple(task.shape)}")
+        raise BadInput(
+            f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}"
+        )
     unknown = [name for name in own.labels if name not in task.labels]
     if unknown:
-        raise BadInput(f"data = {path!r}: the label {unknown[0]} is not in the ring file's labels")
+        raise BadInput(f"data = {path!r}: label {unknown[0]} is not one of the ring file's labels")
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
     scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
     return Dataset(
         own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
     )
+
+
+def check_gate(ring: Ring) -> None:
+    """Refuse to verify a gate that the method does not have."""
+    if ring.row.gate != "yes":
+        raise BadInput(f"--verify-gate requires a method with a gate; {ring.method!r} has no gate to verify")
 
 
 def proportions(own: Dataset) -> tuple[float, ...]:
@@ -103,7 +111,7 @@ class LocalSite:
         self.parameters = whole
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Load the compiled kernels before the others are looked for: a round of no epochs, which changes nothing."""
+        """Load the compiled kernels before the run: a round of no epochs, which changes nothing."""
         self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
         self.test()
 
@@ -144,5 +152,5 @@ class LocalSite:
         return self._workers.each([self.client], work)[0]
 
     def close(self) -> None:
-        """Let the worker go."""
+        """End the worker thread."""
         self._workers.close()

@@ -1,12 +1,12 @@
 """`/metrics` for Prometheus: what a member knows of its run, in the text format, on a local port.
 
-Everything is read when it is asked for, from the log's counts, the ledger, the desk and the last round's report. There
-is neither TLS nor a password: the port is for this machine, and no number here is of the model's parameters.
+Everything is read when it is asked for, from the logs, the driver and the last round's report. There is neither TLS nor
+a password: the port is for this machine, and no number here is of the model's parameters.
 """
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +15,7 @@ from typing import Literal
 
 from firma.errors import BadInput
 from firma.peer.identity import check_address
+from firma.peer.ring_file import Ring
 from firma.peer.runtime.node import Node
 from firma.peer.runtime.report import RoundReport
 
@@ -41,12 +42,33 @@ class Family:
         return "\n".join(lines) + "\n" if self.samples else ""
 
 
-class Metrics:
-    """What was reported so far; `note` is given every round's report, `text` is what Prometheus reads of `node`."""
+Collect = Callable[[], Iterable[Family]]
+
+
+class Registry:
+    """What is shown: collectors that are asked for their families at every request."""
 
     def __init__(self) -> None:
-        self.node: Node | None = None  # until there is one, nothing is told
         self._lock = threading.Lock()
+        self._collectors: list[Collect] = []
+
+    def register(self, *collectors: Collect) -> None:
+        """Show these families from now on."""
+        with self._lock:
+            self._collectors += collectors
+
+    def text(self) -> str:
+        """All families at this moment; empty before anything is registered."""
+        with self._lock:
+            collectors = list(self._collectors)
+        return "".join(family.text() for collect in collectors for family in collect())
+
+
+class RoundMetrics:
+    """What the rounds so far have reported; `note` is given every round's report."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring, self._lock = ring, threading.Lock()
         self._last: tuple[RoundReport, float] | None = None
         self._training = self._mixing = 0.0
 
@@ -57,53 +79,42 @@ class Metrics:
             self._training += report.training
             self._mixing += report.mixing
 
-    def text(self) -> str:
-        """All families of the member at this moment."""
-        node = self.node
-        return "" if node is None else "".join(family.text() for family in (*self._rounds(node), *_life(node)))
-
-    def _rounds(self, node: Node) -> Iterator[Family]:
+    def collect(self) -> Iterator[Family]:
+        """Rounds, seconds, accuracy and weights."""
         with self._lock:
             last, training, mixing = self._last, self._training, self._mixing
-        yield Family("firma_rounds_planned", "gauge", "Rounds that were agreed on.", _one(node.ring.rounds))
+        yield Family("firma_rounds_planned", "gauge", "Rounds in the ring file.", _one(self._ring.rounds))
         yield Family("firma_training_seconds_total", "counter", "Seconds of local training.", _one(training))
         yield Family("firma_mixing_seconds_total", "counter", "Seconds of exchanging and blending.", _one(mixing))
-        members = len(last[0].ring if last else node.ring.members)
+        members = len(last[0].ring if last else self._ring.members)
         yield Family("firma_members", "gauge", "Members of the ring, this site included.", _one(members))
         if last is not None:
             report, when = last
-            yield Family("firma_round", "gauge", "The last round that this site has finished.", _one(report.number))
+            yield Family("firma_round", "gauge", "The last round that this site has completed.", _one(report.number))
             yield Family("firma_accuracy", "gauge", "Accuracy on this site's test data.", _one(report.accuracy))
             yield Family("firma_round_seconds", "gauge", "Seconds of the last round.", _one(report.seconds))
             about = "When the last round ended, in seconds since 1970."
             yield Family("firma_last_round_timestamp_seconds", "gauge", about, _one(when))
-            about = "What a member weighs in one pass of this site's blend."
+            about = "Weight of a member in one pass of this site's blend."
             yield Family("firma_weight", "gauge", about, report.weights, "member")
 
 
-def _life(node: Node) -> Iterator[Family]:
-    """What left, what was refused, and who was heard when."""
-    yield Family("firma_info", "gauge", "FIRMA's version at this site.", {version("firma"): 1}, "version")
-    about = "Bytes of messages to a member, heads included."
-    yield Family("firma_sent_bytes_total", "counter", about, node.ledger.totals(), "member")
-    about = "Messages and signs of life that were refused, by kind."
+def node_metrics(node: Node) -> Iterator[Family]:
+    """What left, what was refused, and when each member was last heard."""
+    yield Family("firma_info", "gauge", "Version of FIRMA at this site.", {version("firma"): 1}, "version")
+    about = "Bytes of messages to a member, message headers included."
+    yield Family("firma_sent_bytes_total", "counter", about, node.audit_log.totals(), "member")
+    about = "Messages and heartbeats that were refused, by kind."
     yield Family("firma_refused_total", "counter", about, node.log.total(), "kind")
-    failed = node.reception.turned_away if node.reception is not None else 0
     about = "Handshakes that led to no call: strangers, scanners, members that hung up."
-    yield Family("firma_handshakes_failed_total", "counter", about, _one(failed))
+    yield Family("firma_handshakes_failed_total", "counter", about, _one(node.server.handshakes_failed))
     about = "Seconds since a member was last heard."
-    yield Family("firma_silence_seconds", "gauge", about, _silence(node), "member")
-
-
-def _silence(node: Node) -> dict[str, float]:
-    desk, now = node.desk, time.monotonic()
-    with desk.changed:
-        return {desk.names[member]: max(0.0, now - seen) for member, seen in desk.seen.items()}
+    yield Family("firma_silence_seconds", "gauge", about, node.driver.silence(), "member")
 
 
 @contextmanager
-def serving(metrics: Metrics, address: str) -> Iterator[int]:
-    """Answer GET /metrics for a while; gives the port. A bare port is one of this machine alone."""
+def serving(registry: Registry, address: str) -> Iterator[int]:
+    """Answer GET /metrics until the block ends; gives the port. Without a host, only this machine is answered."""
     host, _, port = address.rpartition(":")
     host = host or "127.0.0.1"
     check_address(f"{host}:{port}")
@@ -113,7 +124,7 @@ def serving(metrics: Metrics, address: str) -> Iterator[int]:
 
         def do_GET(self) -> None:
             found = self.path.partition("?")[0] == "/metrics"
-            body = metrics.text().encode() if found else b"look at /metrics\n"
+            body = registry.text().encode() if found else b"see /metrics\n"
             self.send_response(200 if found else 404)
             self.send_header("Content-Type", CONTENT if found else "text/plain")
             self.send_header("Content-Length", str(len(body)))
@@ -126,7 +137,7 @@ def serving(metrics: Metrics, address: str) -> Iterator[int]:
     try:
         server = ThreadingHTTPServer((host, int(port)), Answer)
     except OSError as error:
-        raise BadInput(f"metrics = {address!r}: cannot listen there ({error.strerror}); name another port") from None
+        raise BadInput(f"metrics = {address!r}: cannot listen there ({error.strerror}); choose another port") from None
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), daemon=True)
     thread.start()
     try:

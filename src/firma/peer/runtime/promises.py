@@ -1,4 +1,4 @@
-"""What a member must never forget, whatever happens to its process: its promises in the agreement on views."""
+"""What a member must never forget, whatever happens to its process: its promises in the agreement on views, on disk."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from firma.atomic_files import replace_synced
 from firma.errors import BadInput
 from firma.peer.membership.views import Memory
 from firma.peer.ring_file import Ring
-from firma.peer.wire.control import memory_json, read_memory
+from firma.peer.wire.control import decode_memory, encode_memory
 
 _PROMISES, _SHARES = "promises.json", "proportions.json"
 
@@ -23,26 +23,26 @@ class Promises:
         try:
             said = json.loads(self._path.read_text(encoding="utf-8"))
             same = said["ring"] == self._ring.digest.hex()
-            memory = read_memory(said["memory"], len(self._ring.members), self._ring.rounds)
+            memory = decode_memory(said["memory"], len(self._ring.members), self._ring.rounds)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             raise BadInput(
                 f"{str(self._path)!r}: cannot be read ({error}); without its promises this site must not come back: "
-                "restore the file from a backup made after its last run, or begin anew with a new ring file"
+                "restore the file from a backup made after its last run, or start over with a new ring file"
             ) from None
         if not same:
-            raise BadInput(f"{str(self._path)!r}: it is of another ring file; name another --state or start anew")
+            raise BadInput(f"{str(self._path)!r}: it belongs to another ring file; pass another --state, or start over")
         return memory
 
     def write(self, memory: Memory) -> None:
-        """Make a memory durable; `OSError` if that cannot be, and then nothing may be said."""
-        said = {"ring": self._ring.digest.hex(), "memory": memory_json(memory)}
+        """Make a memory durable; `OSError` if that cannot be, and then nothing may be sent."""
+        said = {"ring": self._ring.digest.hex(), "memory": encode_memory(memory)}
         replace_synced(self._path, json.dumps(said).encode())
 
 
-def told_once(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
-    """The class proportions as they were first told: noise that is drawn anew at every start would average out."""
+def published_proportions(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
+    """The class proportions as they were first published: noise drawn anew at every start would average out."""
     path = folder / _SHARES
     try:
         return tuple(float(share) for share in json.loads(path.read_text(encoding="utf-8")))
@@ -50,4 +50,4 @@ def told_once(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
         replace_synced(path, json.dumps(draw).encode())
         return draw
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
-        raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it or begin with an empty --state") from None
+        raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it, or start with an empty --state") from None

@@ -28,7 +28,7 @@ class RoundReport:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's end."""
+    """The end of a run."""
 
     history: tuple[float | None, ...]  # test accuracy by round; None where this site took no part
     order: tuple[str, ...]
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Setup:
-    """Where a member keeps its things and what it listens on."""
+    """Who a member is, where its files are, and what it listens on."""
 
     ring: Ring
     identity: Identity
@@ -53,10 +53,10 @@ class Setup:
     listen: str | None = None  # default: the address in the ring file
     resume: bool = False
     device: str = "cpu"
-    wire: Wire | None = None  # how this site's extractor is written; default: as the ring file says
+    wire: Wire | None = None  # how this site's extractor is encoded; default: as the ring file says
     verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
     metrics: str | None = None  # HOST:PORT of /metrics
-    begin_with: Path | None = None  # the state folder of an earlier ring, whose last round is this one's start
+    begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
 
 
 OnRound = Callable[[RoundReport], None]

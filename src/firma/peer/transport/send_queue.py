@@ -1,4 +1,4 @@
-"""Messages under way: a member's next one may start while its last is still being acknowledged, so passes overlap."""
+"""The send queue: a member's next message may start while its last one is being acknowledged, so passes overlap."""
 
 import threading
 from collections.abc import Callable
@@ -12,46 +12,42 @@ Deliver = Callable[[Callable[[], None]], None]  # called with what to call when 
 
 
 @dataclass
-class _Parcel:
-    epoch: int
+class _Queued:
+    view_number: int
     on_line: threading.Event = field(default_factory=threading.Event)
-    arrived: Future[None] = field(default_factory=Future)
+    delivered: Future[None] = field(default_factory=Future)
 
 
-class Outbox:
-    """A queue for each member. Two messages never share a line: the second starts when the first has left."""
+class SendQueue:
+    """One queue per member. Two messages never share a connection: the second starts when the first has left."""
 
     def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="outbox")
-        self._queues: dict[int, list[_Parcel]] = {}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="send")
+        self._queues: dict[int, list[_Queued]] = {}
 
-    def post(self, member: int, epoch: int, deliver: Deliver) -> None:
-        """Have a message delivered after those of the same view that were posted before it."""
-        queue = self._queues.setdefault(member, [])
-        before = [parcel for parcel in queue if parcel.epoch == epoch][-AT_ONCE:]
-        parcel = _Parcel(epoch)
+    def post(self, member: int, view_number: int, deliver: Deliver) -> None:
+        """Deliver a message after those of the same view that were posted before it. Called by one thread only."""
+        waiting = [each for each in self._queues.get(member, []) if not each.delivered.done()]
+        before = [each for each in waiting if each.view_number == view_number][-AT_ONCE:]
+        queued = _Queued(view_number)
 
         def carry() -> None:
             try:
                 if before:
                     before[-1].on_line.wait()
                 if len(before) == AT_ONCE:
-                    wait_for([before[0].arrived])
-                deliver(parcel.on_line.set)
+                    wait_for([before[0].delivered])
+                deliver(queued.on_line.set)
             finally:
-                parcel.on_line.set()
+                queued.on_line.set()
 
-        parcel.arrived = self._pool.submit(carry)
-        queue.append(parcel)
+        queued.delivered = self._pool.submit(carry)
+        self._queues[member] = [*waiting, queued]
 
-    def check(self, epoch: int) -> bool:
-        """Whether everything has arrived; raises what went wrong with a message of this view."""
-        for queue in self._queues.values():
-            for parcel in [parcel for parcel in queue if parcel.arrived.done()]:
-                queue.remove(parcel)
-                if parcel.epoch == epoch:
-                    parcel.arrived.result()
-        return not any(self._queues.values())
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was posted is delivered, refused or cancelled."""
+        return all(each.delivered.done() for queue in self._queues.values() for each in queue)
 
     def close(self) -> None:
         """Deliver nothing more; what is being delivered has been told to stop."""

@@ -44,8 +44,8 @@ def server_credentials(identity: Identity, ring: Ring, on_connection: Callable[[
     configuration = grpc.ssl_server_certificate_configuration(pair, roots)
 
     def fetch() -> None:
-        """Nothing new: gRPC keeps its certificates. Handed out anew, they are freed under handshakes still in progress,
-        and a few strangers who knock at the same time end the process (grpc/grpc issue 36693)."""
+        """Returns None so that gRPC keeps its current certificates: new ones would free those of handshakes in
+        progress, and a few strangers that connect at the same time would end the process (grpc/grpc issue 36693)."""
         on_connection()
 
     return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
@@ -60,7 +60,7 @@ def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: i
         port = 0
     if port == 0:
         raise BadInput(
-            f"listen = {address!r}: cannot listen there; the port is taken or the address is not this host's"
+            f"listen = {address!r}: cannot listen there; the port is taken, or the address does not belong to this host"
         )
     server.start()
     return server

@@ -1,13 +1,12 @@
 """Control messages and a member's memory as JSON: on the wire and on disk. Pure.
 
-Notes hold numbers of members, rounds and ballots, and class proportions where the ring is ordered by them. There is
-no place for a parameter.
+They hold numbers of members, rounds and ballots, and class proportions where the ring is ordered by them. There is no
+place for a parameter. The JSON keys are those of protocol version 2, whatever the fields are called in Python.
 """
 
 import json
 import math
 import struct
-from dataclasses import asdict, fields
 from typing import Any
 
 from firma.peer.membership.views import (
@@ -15,53 +14,66 @@ from firma.peer.membership.views import (
     Accepted,
     Ballot,
     Body,
+    ControlMessage,
+    MemberState,
     Memory,
-    Note,
     Prepare,
     Promise,
     Refusal,
     Seat,
     View,
-    Word,
 )
-from firma.peer.wire.terms import MAGIC, VERSION, Terms, WireError, version
+from firma.peer.wire.terms import MAGIC, VERSION, Terms, WireError, check_version
 
 _HEADER = struct.Struct("<4sH16s32s")
 _LARGEST = 1 << 20
-_BODIES: dict[str, type[Body]] = {kind.__name__: kind for kind in (Prepare, Promise, Accept, Accepted, Refusal)}
+_ON_BALLOT: dict[str, type[Prepare | Accepted | Refusal]] = {
+    kind.__name__: kind for kind in (Prepare, Accepted, Refusal)
+}
 
 
-def encode_note(terms: Terms, note: Note) -> bytes:
-    """A note in bytes."""
-    said: dict[str, Any] = {"view": note.view and asdict(note.view)}
-    if note.body is not None:
-        said |= {"kind": type(note.body).__name__, "body": asdict(note.body)}
+def encode_control(terms: Terms, message: ControlMessage) -> bytes:
+    """A control message in bytes."""
+    said: dict[str, Any] = {"view": message.view and _view(message.view)}
+    if message.body is not None:
+        said |= {"kind": type(message.body).__name__, "body": _body(message.body)}
     return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + json.dumps(said).encode()
 
 
-def decode_note(terms: Terms, raw: bytes, members: int, rounds: int) -> Note:
-    """A note that agrees with the terms and names members and rounds of this ring only, or `WireError`."""
-    version(raw)
+def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: int | None = None) -> ControlMessage:
+    """A control message that agrees with the terms and names members and rounds of this ring only, or `WireError`.
+
+    With `sender`, a ballot must be the sender's own where the message is a request.
+    """
+    check_version(raw)
     if not _HEADER.size < len(raw) <= _LARGEST:
-        raise WireError("a note of the wrong size")
+        raise WireError("a control message of the wrong size")
     _, _, federation, ring = _HEADER.unpack_from(raw)
     if (federation, ring) != (terms.federation, terms.ring):
-        raise WireError("the note is of another federation or another ring file")
+        raise WireError("the control message is of another federation or another ring file")
     read = _Reader(members, rounds, terms.classes)
     try:
         said = json.loads(raw[_HEADER.size :])
         view = read.view(said["view"]) if said["view"] is not None else None
-        return Note(view, read.body(said["kind"], said["body"]) if "kind" in said else None)
+        message = ControlMessage(view, read.body(said["kind"], said["body"]) if "kind" in said else None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise WireError(f"a note of the wrong form ({type(error).__name__})") from None
+        raise WireError(f"a control message of the wrong form ({type(error).__name__})") from None
+    body = message.body
+    if sender is not None and isinstance(body, Prepare | Accept) and body.ballot[1] != sender:
+        raise WireError("a ballot of somebody else")
+    return message
 
 
-def memory_json(memory: Memory) -> dict[str, Any]:
+def encode_memory(memory: Memory) -> dict[str, Any]:
     """A memory as plain data."""
-    return asdict(memory)
+    return {
+        "view": memory.view and _view(memory.view),
+        "promised": list(memory.promised),
+        "accepted": _accepted(memory.accepted),
+    }
 
 
-def read_memory(said: dict[str, Any], members: int, rounds: int) -> Memory:
+def decode_memory(said: dict[str, Any], members: int, rounds: int) -> Memory:
     """The memory again, or `ValueError` and its kin."""
     read = _Reader(members, rounds, 0)
     view = read.view(said["view"]) if said["view"] is not None else None
@@ -69,27 +81,50 @@ def read_memory(said: dict[str, Any], members: int, rounds: int) -> Memory:
     return Memory(view, read.ballot(said["promised"], low=0), accepted)
 
 
-def numbers_in(note: Note) -> list[str]:
-    """What a note tells, in the words of the audit file."""
-    told = isinstance(note.body, Promise) and note.body.word.shares
-    return ["rounds", "proportions"] if told else ["rounds"]
+def numbers_in(message: ControlMessage) -> list[str]:
+    """Which agreed numbers a control message holds, in the words of the audit file."""
+    shares = isinstance(message.body, Promise) and message.body.state.shares
+    return ["rounds", "proportions"] if shares else ["rounds"]
+
+
+def _view(view: View) -> dict[str, Any]:
+    ring = [{"member": seat.member, "process": seat.process} for seat in view.ring]
+    return {"epoch": view.number, "start": view.start, "ring": ring}
+
+
+def _accepted(accepted: tuple[Ballot, View] | None) -> list[Any] | None:
+    return None if accepted is None else [list(accepted[0]), _view(accepted[1])]
+
+
+def _body(body: Body) -> dict[str, Any]:
+    match body:
+        case Promise(ballot, state, accepted):
+            word = {
+                "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
+                "shares": list(state.shares),
+            }  # fmt: skip
+            return {"ballot": list(ballot), "word": word, "accepted": _accepted(accepted)}
+        case Accept(ballot, view):
+            return {"ballot": list(ballot), "view": _view(view)}
+        case Prepare(ballot) | Accepted(ballot) | Refusal(ballot):
+            return {"ballot": list(ballot)}
 
 
 class _Reader:
-    """Checks every value for its kind and range."""
+    """Checks every value for its type and range."""
 
     def __init__(self, members: int, rounds: int, classes: int) -> None:
         self.members, self.rounds, self.classes = members, rounds, classes
 
     def body(self, kind: str, said: dict[str, Any]) -> Body:
-        ballot = self.ballot(said["ballot"])
-        if set(said) != {field.name for field in fields(_BODIES[kind])}:
-            raise ValueError(kind)
-        if kind == "Promise":
-            return Promise(ballot, self.word(said["word"]), self.accepted(said["accepted"]))
-        if kind == "Accept":
+        ballot, keys = self.ballot(said["ballot"]), set(said) - {"ballot"}
+        if kind == "Promise" and keys == {"word", "accepted"}:
+            return Promise(ballot, self.state(said["word"]), self.accepted(said["accepted"]))
+        if kind == "Accept" and keys == {"view"}:
             return Accept(ballot, self.view(said["view"]))
-        return Prepare(ballot) if kind == "Prepare" else Accepted(ballot) if kind == "Accepted" else Refusal(ballot)
+        if kind in _ON_BALLOT and not keys:
+            return _ON_BALLOT[kind](ballot)
+        raise ValueError(kind)
 
     def ballot(self, said: Any, low: int = 1) -> Ballot:
         number, member = said
@@ -110,7 +145,7 @@ class _Reader:
             raise ValueError("ring")
         return View(self.whole(said["epoch"], 1, (1 << 32) - 1), self.whole(said["start"], 0, self.rounds), ring)
 
-    def word(self, said: dict[str, Any]) -> Word:
+    def state(self, said: dict[str, Any]) -> MemberState:
         shares = tuple(float(share) for share in said["shares"])
         wrong = len(shares) != self.classes or not all(0 <= share <= 1 for share in shares)
         if shares and (wrong or not math.isclose(sum(shares), 1, abs_tol=1e-6)):
@@ -118,8 +153,8 @@ class _Reader:
         if not isinstance(said["ready"], bool):
             raise ValueError("ready")
         process = self.whole(said["process"], 0, (1 << 64) - 1)
-        epoch, rounds = self.whole(said["epoch"], 0, (1 << 32) - 1), self.whole(said["rounds"], 0, self.rounds)
-        return Word(process, epoch, rounds, said["ready"], shares)
+        number, rounds = self.whole(said["epoch"], 0, (1 << 32) - 1), self.whole(said["rounds"], 0, self.rounds)
+        return MemberState(process, number, rounds, said["ready"], shares)
 
     @staticmethod
     def whole(said: Any, low: int, high: int) -> int:

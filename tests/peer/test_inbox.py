@@ -5,14 +5,14 @@ import time
 import pytest
 
 from firma.methods import lookup
-from firma.peer.course import course
+from firma.peer.runtime.inbox import exchange_sequence
 from firma.schedule import plan
 from firma.settings import hyper_for
 
 
 def made(method, members, rounds):
     row, hyper = lookup(method), hyper_for(method, "paper", {})
-    return course(2, 0, tuple(range(members)), rounds, 100, lambda n: plan(row, hyper, members, rounds, n))
+    return exchange_sequence(2, 0, tuple(range(members)), rounds, 100, lambda n: plan(row, hyper, members, rounds, n))
 
 
 @pytest.mark.parametrize(("method", "members", "rounds"), [

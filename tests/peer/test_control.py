@@ -8,11 +8,21 @@ from hypothesis import strategies as st
 
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer.membership.views import Accept, Accepted, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
-from firma.peer.runtime.promises import Promises, told_once
-from firma.peer.wire.control import decode_note, encode_note, memory_json, numbers_in, read_memory
-from firma.peer.wire.signature import signature
-from firma.peer.wire.terms import Terms, WireError, federation_tag
+from firma.peer.membership.views import (
+    Accept,
+    Accepted,
+    ControlMessage,
+    MemberState,
+    Memory,
+    Prepare,
+    Promise,
+    Refusal,
+    Seat,
+    View,
+)
+from firma.peer.runtime.promises import Promises, published_proportions
+from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory, numbers_in
+from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 
 MEMBERS, ROUNDS = 5, 40
 TERMS = Terms(federation_tag("test"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
@@ -28,7 +38,7 @@ def views(draw):
 
 
 words = st.builds(
-    Word, processes, st.integers(0, 2**32 - 1), st.integers(0, ROUNDS), st.booleans(),
+    MemberState, processes, st.integers(0, 2**32 - 1), st.integers(0, ROUNDS), st.booleans(),
     st.sampled_from([(), (0.5, 0.25, 0.25)]),
 )  # fmt: skip
 accepted = st.none() | st.tuples(ballots, views())
@@ -36,23 +46,23 @@ bodies = st.one_of(
     st.none(), st.builds(Prepare, ballots), st.builds(Promise, ballots, words, accepted),
     st.builds(Accept, ballots, views()), st.builds(Accepted, ballots), st.builds(Refusal, ballots),
 )  # fmt: skip
-notes = st.builds(Note, st.none() | views(), bodies)
+notes = st.builds(ControlMessage, st.none() | views(), bodies)
 
 
 def decoded(raw):
-    return decode_note(TERMS, raw, MEMBERS, ROUNDS)
+    return decode_control(TERMS, raw, MEMBERS, ROUNDS)
 
 
 @settings(deadline=None, max_examples=150)
 @given(notes)
 def test_a_note_comes_back_as_it_was(note):
-    assert decoded(encode_note(TERMS, note)) == note
+    assert decoded(encode_control(TERMS, note)) == note
 
 
 @settings(deadline=None, max_examples=300)
 @given(notes, st.data())
 def test_a_changed_note_is_refused_or_is_another_note(note, data):
-    raw = bytearray(encode_note(TERMS, note))
+    raw = bytearray(encode_control(TERMS, note))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(raw) - 1))
         raw[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
@@ -69,7 +79,7 @@ def said(change):
         "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": []},
     }}  # fmt: skip
     change(plain)
-    return encode_note(TERMS, Note(None))[: -len(b'{"view": null}')] + json.dumps(plain).encode()
+    return encode_control(TERMS, ControlMessage(None))[: -len(b'{"view": null}')] + json.dumps(plain).encode()
 
 
 VIEW = {"epoch": 1, "start": 0, "ring": [{"member": n, "process": 1} for n in range(3)]}
@@ -99,13 +109,13 @@ VIEW = {"epoch": 1, "start": 0, "ring": [{"member": n, "process": 1} for n in ra
     ],
 )
 def test_a_note_that_names_what_is_not_there_is_refused(change):
-    assert decoded(said(lambda note: None)).body.word.process == 1
+    assert decoded(said(lambda note: None)).body.state.process == 1
     with pytest.raises(WireError):
         decoded(said(change))
 
 
 def test_notes_of_others_and_deep_nests_are_refused():
-    raw = encode_note(TERMS, Note(None))
+    raw = encode_control(TERMS, ControlMessage(None))
     for bad in (
         b"",
         raw[:20],
@@ -119,15 +129,15 @@ def test_notes_of_others_and_deep_nests_are_refused():
 
 
 def test_the_audit_file_says_what_a_note_tells():
-    told = Promise((1, 0), Word(1, shares=(0.5, 0.25, 0.25)), None)
-    assert numbers_in(Note(None, told)) == ["rounds", "proportions"]
-    assert numbers_in(Note(None, Prepare((1, 0)))) == ["rounds"]
+    told = Promise((1, 0), MemberState(1, shares=(0.5, 0.25, 0.25)), None)
+    assert numbers_in(ControlMessage(None, told)) == ["rounds", "proportions"]
+    assert numbers_in(ControlMessage(None, Prepare((1, 0)))) == ["rounds"]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.builds(Memory, st.none() | views(), ballots | st.just((0, -1)), accepted))
 def test_a_memory_comes_back_as_it_was(memory):
-    assert read_memory(json.loads(json.dumps(memory_json(memory))), MEMBERS, ROUNDS) == memory
+    assert decode_memory(json.loads(json.dumps(encode_memory(memory))), MEMBERS, ROUNDS) == memory
 
 
 def test_promises_survive_and_belong_to_their_ring(make_ring, tmp_path):
@@ -145,5 +155,5 @@ def test_promises_survive_and_belong_to_their_ring(make_ring, tmp_path):
 
 
 def test_proportions_are_told_once(tmp_path):
-    assert told_once(tmp_path, (0.25, 0.75)) == (0.25, 0.75)
-    assert told_once(tmp_path, (0.5, 0.5)) == (0.25, 0.75), "new noise at every start would average out"
+    assert published_proportions(tmp_path, (0.25, 0.75)) == (0.25, 0.75)
+    assert published_proportions(tmp_path, (0.5, 0.5)) == (0.25, 0.75), "new noise at every start would average out"
