@@ -21,9 +21,8 @@ from firma.peer.identity import load_identity
 from firma.peer.ring_file import read_ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.local_training import LocalSite, load_own
-from firma.peer.runtime.node import Node
+from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
-from firma.peer.runtime.report import Setup
 from firma.peer.runtime.round_loop import RoundLoop
 from firma.peer.transport import client
 from firma.protocol import Participant

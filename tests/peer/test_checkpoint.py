@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from firma.errors import BadInput
-from firma.peer.membership.composition import rules_of
+from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import checked
 from firma.peer.runtime import checkpoint

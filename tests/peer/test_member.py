@@ -45,7 +45,7 @@ from firma.peer.runtime.events import (
     Train,
     Trained,
 )
-from firma.peer.runtime.member import Member, Site
+from firma.peer.runtime.member import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
 from firma.peer.wire.control import decode_control
@@ -65,9 +65,9 @@ class Machine:
 
     def __init__(self, ring, memory=None):
         self.now = 1000.0
-        site = Site(0, MemberState(10), memory, samples=5)
+        start = Start(0, MemberState(10), memory, samples=5)
         self.terms = terms_of(ring)
-        self.member = Member(agreement_of(ring, self.terms), site, random.Random(0), self.now)
+        self.member = Member(agreement_of(ring, self.terms), start, random.Random(0), self.now)
 
     def on(self, event):
         return self.member.on(event, self.now)
@@ -121,8 +121,8 @@ class Table:
 
     def open(self):
         """Start the process anew."""
-        site = Site(0, MemberState(10), self.promises.read(), samples=5)
-        self.member = Member(agreement_of(self.ring, self.terms), site, random.Random(0), time.monotonic())
+        start = Start(0, MemberState(10), self.promises.read(), samples=5)
+        self.member = Member(agreement_of(self.ring, self.terms), start, random.Random(0), time.monotonic())
         self.audit_log = AuditLog(self.folder / "audit.jsonl", self.ring, 0, self.terms)
         identity = load_identity(self.made.identity(0))
         self.driver = Driver(

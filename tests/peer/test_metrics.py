@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from firma.errors import BadInput
 from firma.peer.identity import load_identity
 from firma.peer.runtime.metrics import CONTENT, Family, Registry, RoundMetrics, node_metrics, serving
-from firma.peer.runtime.node import Node
-from firma.peer.runtime.report import Setup
+from firma.peer.runtime.node import Node, Setup
 
 from .conftest import free_ports
 

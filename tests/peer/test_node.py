@@ -15,8 +15,7 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog, audit
 from firma.peer.runtime.checkpoint import latest
 from firma.peer.runtime.events import PeerLost
-from firma.peer.runtime.node import Node
-from firma.peer.runtime.report import Outcome, Setup
+from firma.peer.runtime.node import Node, Outcome, Setup
 
 from .conftest import made_ring
 

@@ -16,8 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from firma.peer.identity import Identity, load_identity, make_identity
-from firma.peer.runtime.node import Node
-from firma.peer.runtime.report import Setup
+from firma.peer.runtime.node import Node, Setup
 from firma.peer.transport.client import connect
 from firma.peer.wire.message import DONE, chunks, encode
 from firma.protocol import ExtractorState, Message

@@ -12,7 +12,7 @@ from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import ControlArrived, Entered, Saved, Scored, Trained
-from firma.peer.runtime.member import Member, Site
+from firma.peer.runtime.member import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import connect
@@ -35,8 +35,8 @@ class Victim:
         self.size = self.terms.signature.size
         self.log = EventLog(tmp_path / "log.jsonl")
         self.audit_log = AuditLog(tmp_path / "audit.jsonl", ring, 0, self.terms)
-        site = Site(0, MemberState(10), Memory(), samples=7)
-        self.member = Member(agreement_of(ring, self.terms), site, random.Random(0), time.monotonic())
+        start = Start(0, MemberState(10), Memory(), samples=7)
+        self.member = Member(agreement_of(ring, self.terms), start, random.Random(0), time.monotonic())
         identity = load_identity(made.identity(0))
         self.driver = Driver(
             self.member, ring, 0, self.terms, identity, Promises(tmp_path, ring), self.audit_log, self.log

@@ -54,7 +54,7 @@ from firma.peer.runtime.events import (
     Trained,
     Unreachable,
 )
-from firma.peer.runtime.member import Member, Site
+from firma.peer.runtime.member import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory
@@ -265,9 +265,9 @@ class VirtualNode:
         memory = None if memory is None else decode_memory(memory, len(ring.members), ring.rounds)
         share = (number + 1) / (len(ring.members) + 1)
         state = MemberState(world.random.getrandbits(63), view_number, rounds, shares=(share, 1 - share))
-        site = Site(number, state, memory, self.site.samples, verify=world.verify)
+        start = Start(number, state, memory, self.site.samples, verify=world.verify)
         dice = random.Random(world.random.getrandbits(63))
-        self.member = Member(world.agreement, site, dice, world.now)
+        self.member = Member(world.agreement, start, dice, world.now)
         self._tick()
 
     def _tick(self):

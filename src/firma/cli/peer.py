@@ -9,7 +9,8 @@ from firma.cli.options import Json
 from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
 
 if TYPE_CHECKING:
-    from firma.peer.runtime.report import Outcome, RoundReport, Setup
+    from firma.peer.runtime.node import Outcome, Setup
+    from firma.peer.runtime.round_loop import RoundReport
 
 _WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
 _VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
@@ -41,7 +42,7 @@ def join(
     from firma.encoding import checked_wire
     from firma.peer.identity import check_address, load_identity
     from firma.peer.ring_file import read_ring
-    from firma.peer.runtime.report import Setup
+    from firma.peer.runtime.node import Setup
 
     device_of(device)
     if listen is not None:

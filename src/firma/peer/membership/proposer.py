@@ -1,15 +1,21 @@
-"""When to propose a view: which members are missing, which want a seat, and whose turn it is. Pure.
+"""When to propose a view, and which: who is missing, who wants a seat, and whose turn it is. Pure.
 
 A member with a seat proposes when a neighbour is lost, or when an agreement was begun and not ended. Members without a
 view propose when everybody is there, or a quorum after `gathering` seconds. The first member that is there proposes at
 once, the others later, and all later after every vain proposal, so that no two keep crossing each other.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
+from firma.mixing.order import similarity, two_opt
 from firma.peer.membership.failure_detector import FailureDetector
-from firma.peer.membership.views import PaxosState, Rules
+from firma.peer.membership.paxos import beginning
+from firma.peer.membership.views import Compose, MemberState, PaxosState, Rules
+from firma.peer.ring_file import Ring
 
 _SOONEST = 0.05  # seconds between two looks
 
@@ -182,3 +188,26 @@ class Proposer:
         """A condition is told once, when it begins."""
         new, self._condition = text != self._condition, text
         return [Say(text)] if new else []
+
+
+def rules_of(ring: Ring) -> Rules:
+    """How the members of a ring agree on a view: the same states always give the same view."""
+    return Rules(len(ring.members), ring.needed, _compose(ring))
+
+
+def _compose(ring: Ring) -> Compose:
+    def compose(number: int, states: Mapping[int, MemberState]) -> tuple[int, tuple[int, ...]] | None:
+        ready = {member: states[member] for member in sorted(states) if states[member].ready}
+        needed = len(ring.members) if number == 1 else ring.needed  # a federation starts with everybody
+        return (beginning(ready), agreed_order(ring, ready)) if len(ready) >= needed else None
+
+    return compose
+
+
+def agreed_order(ring: Ring, states: Mapping[int, MemberState]) -> tuple[int, ...]:
+    """The members in the given order, or by 2-opt of their class proportions, computed anew for each view."""
+    members = tuple(sorted(states))
+    if ring.row.order == "given" or ring.proportions == "none" or not all(states[n].shares for n in members):
+        return members
+    shares = np.array([states[member].shares for member in members])
+    return tuple(members[place] for place in two_opt(similarity(shares, ring.hyper.ring_cost)))

@@ -95,8 +95,8 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Site:
-    """What is this site's own: its number, its process, what it has, and how it takes part."""
+class Start:
+    """What a member starts with: its number, its process, what is on its disk, and how it takes part."""
 
     me: int
     state: MemberState  # its `rounds` are those of the checkpoint that it was started from
@@ -109,14 +109,14 @@ class Site:
 class Member:
     """One member; `on` is the only door. The caller makes sure that no two calls overlap."""
 
-    def __init__(self, agreement: Agreement, site: Site, random: Random, now: float) -> None:
-        self._agreement, self._site, self._me = agreement, site, site.me
-        self._paxos = PaxosState(site.me, site.state, site.memory or Memory())
-        self._detector = FailureDetector(site.me, agreement.names, agreement.patience, now)
+    def __init__(self, agreement: Agreement, start: Start, random: Random, now: float) -> None:
+        self._agreement, self._start, self._me = agreement, start, start.me
+        self._paxos = PaxosState(start.me, start.state, start.memory or Memory())
+        self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
         self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now)
         self._phase: Phase = "waiting"
         self._busy: float | None = None  # since when it works without waiting for others
-        self._done = site.state.rounds  # rounds that this site has behind it
+        self._done = start.state.rounds  # rounds that this site has behind it
         self._view: View | None = None  # that it works in, or worked in last
         self._view_began = now
         self._had_seat = False
@@ -234,7 +234,7 @@ class Member:
         self._detector.heard(sender, now)
         if self._phase == "failed":
             return []
-        if self._site.memory is None and message.view is not None and self._paxos.memory == Memory():
+        if self._start.memory is None and message.view is not None and self._paxos.memory == Memory():
             return self._fail(BadInput(_FRESH))
         self._refresh(now)
         actions, out = self._become(paxos.receive(self._agreement.rules, self._paxos, sender, message), now)
@@ -418,18 +418,18 @@ class Member:
         if not self._current():
             self._wait()
             return []
-        view, trained, site, plan = self._view, self._trained, self._site, self._plan()
+        view, trained, start, plan = self._view, self._trained, self._start, self._plan()
         assert view is not None  # it is current
         assert trained is not None
         score = (lambda sender, _: self._scores[sender]) if self._verifies(plan) else None
         part = Participant(
-            self._me, view.order, trained.shared, trained.accuracy, site.samples, site.wire, score
+            self._me, view.order, trained.shared, trained.accuracy, start.samples, start.wire, score
         )  # fmt: skip
         self._exchanges, self._arrived, self._weights = exchange(plan, part), {}, {}
         return self._advance(now)
 
     def _verifies(self, plan: RoundPlan) -> bool:
-        return self._site.verify and plan.gate is not None
+        return self._start.verify and plan.gate is not None
 
     def _advance(self, now: float) -> list[Action]:
         """The round's next exchange with what the last one brought; after the last one, blend and save."""

@@ -17,7 +17,7 @@ from firma.errors import BadInput
 from firma.peer.identity import check_address
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.node import Node
-from firma.peer.runtime.report import RoundReport
+from firma.peer.runtime.round_loop import RoundReport
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 _SLOW = 5.0  # seconds that a reader may take to ask

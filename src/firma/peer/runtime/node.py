@@ -4,14 +4,19 @@ import random
 import secrets
 import threading
 import time
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from firma.encoding import Wire
 from firma.errors import BadInput
-from firma.peer.membership.composition import rules_of
+from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
+from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
@@ -19,13 +24,45 @@ from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
-from firma.peer.runtime.member import Agreement, Member, Site
+from firma.peer.runtime.member import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
-from firma.peer.runtime.report import OnNotice, OnRound, Outcome, Setup
-from firma.peer.runtime.round_loop import RoundLoop
+from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run."""
+
+    history: tuple[float | None, ...]  # test accuracy by round; None where this site took no part
+    order: tuple[str, ...]
+    parameters: Tensor
+    sent: int
+    seconds: float
+    training: float  # seconds of them
+    processor: float  # seconds of a core
+    training_processor: float  # seconds of them
+    refused: dict[str, int]
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who a member is, where its files are, and what it listens on."""
+
+    ring: Ring
+    identity: Identity
+    data: str
+    state: Path
+    listen: str | None = None  # default: the address in the ring file
+    resume: bool = False
+    device: str = "cpu"
+    wire: Wire | None = None  # how this site's extractor is encoded; default: as the ring file says
+    verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
+    metrics: str | None = None  # HOST:PORT of /metrics
+    begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
@@ -80,8 +117,8 @@ class Node:
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
         samples, wire = len(self._own.y_train), setup.wire or ring.wire
-        site = Site(self.me, state, memory, samples, wire, setup.verify_gate)
-        self.member = Member(agreement_of(ring, self.terms), site, random.Random(), time.monotonic())
+        start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
+        self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
         self.driver = Driver(
             self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log
         )  # fmt: skip

@@ -5,6 +5,7 @@ driver, and reports back. Everything else of a member runs beside it on other th
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +34,28 @@ from firma.peer.runtime.events import (
     Trained,
 )
 from firma.peer.runtime.local_training import LocalSite
-from firma.peer.runtime.report import OnNotice, OnRound, RoundReport
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What an operator sees after a round."""
+
+    number: int  # from 1
+    rounds: int
+    ring: tuple[str, ...]
+    weights: dict[str, float]  # of this site and its neighbours in one pass
+    accuracy: float  # on this site's test data
+    sent: int  # bytes
+    seconds: float
+    training: float  # seconds of them
+    mixing: float = 0.0  # seconds of them spent exchanging and blending
+
+
+OnRound = Callable[[RoundReport], None]
+OnNotice = Callable[[str], None]
 
 
 @dataclass
