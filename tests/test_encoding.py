@@ -129,8 +129,8 @@ def test_the_simulations_way_is_the_wires(wire):
     for start, stop in ((0, layout.extractor), (7, 3000), (2390, 2405)):
         values = torch.randn(stop - start, generator=torch.Generator().manual_seed(start))
         message = Message(ExtractorState(values, start), wire=wire)
-        head, body = encode(terms, (1, 1, 0), message)
-        assembly = Assembly(decode_header(terms, head))
+        header, body = encode(terms, (1, 1, 0), message)
+        assembly = Assembly(decode_header(terms, header))
         for chunk in chunks(body):
             assembly.feed(chunk)
         arrived, simulated = assembly.finish(), transmitted(message, layout)

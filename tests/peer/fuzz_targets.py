@@ -49,8 +49,8 @@ _FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM
 _BODY = struct.Struct("<BHH")
 
 
-def head(raw):
-    """A head as it is, seal included."""
+def header(raw):
+    """A header as it is, seal included."""
     try:
         found = decode_header(TERMS, raw)
     except WireError:
@@ -62,13 +62,13 @@ def head(raw):
     return False
 
 
-def sealed_head(raw):
-    """A head whose seal is made right."""
-    return head(raw + hashlib.sha256(raw).digest())
+def sealed_header(raw):
+    """A header whose seal is made right."""
+    return header(raw + hashlib.sha256(raw).digest())
 
 
 def body(raw):
-    """Numbers in any encoding behind a head with the right hashes: encoding, start, count, then the bytes in chunks."""
+    """Numbers in any encoding behind a header with the right hashes: encoding, start, count, then the bytes."""
     if len(raw) < _BODY.size:
         return True
     kind, start, count = _BODY.unpack_from(raw)
@@ -97,8 +97,8 @@ def body(raw):
     return False
 
 
-def hello(raw):
-    """A sign of life."""
+def heartbeat(raw):
+    """A heartbeat."""
     try:
         found = decode_heartbeat(raw)
     except WireError:
@@ -107,7 +107,7 @@ def hello(raw):
     return False
 
 
-def note(raw):
+def control(raw):
     """A control message behind a right header; what is read can be written, and is then the same."""
     start = encode_control(TERMS, ControlMessage(None, None))
     try:
@@ -161,7 +161,7 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (head, sealed_head, body, hello, ring_file, saved_state, note, promises)
+TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises)
 
 
 def one(raw):
@@ -179,12 +179,12 @@ def seeds():
     ]
     for tag, payload in said:
         first, numbers = encode(TERMS, tag, payload)
-        yield head, first
-        yield sealed_head, first[:-32]
+        yield header, first
+        yield sealed_header, first[:-32]
         state = payload.state
         intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
         yield body, intro + b"".join(chunks(numbers))
-    yield hello, Heartbeat(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
+    yield heartbeat, Heartbeat(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
     yield ring_file, RING.read_bytes()
     facts = {
         "format": 1, "rounds": 3, "epoch": 1, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
@@ -196,7 +196,7 @@ def seeds():
     word = MemberState(9, 1, 1, shares=(0.5, 0.25, 0.25))
     for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
         raw = encode_control(TERMS, ControlMessage(view, written))
-        yield note, raw[raw.index(b"{") :]
+        yield control, raw[raw.index(b"{") :]
     memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view)))}
     yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

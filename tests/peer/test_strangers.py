@@ -183,11 +183,11 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         state = ExtractorState(torch.full((terms.signature.size,), 1e9))
         while not over.wait(0.02):
             for turn in (1, 2, 3):
-                head, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
+                header, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
-                        line.send(iter([head, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
-            lies = [[b"junk" * 100], [head, b"\1" * len(values.tobytes())], [head, values.tobytes()[:-1]]]
+                        line.send(iter([header, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
+            lies = [[b"junk" * 100], [header, b"\1" * len(values.tobytes())], [header, values.tobytes()[:-1]]]
             for lie in lies:
                 with contextlib.suppress(grpc.RpcError):
                     liar.send(iter(lie), timeout=0.5)

@@ -22,16 +22,16 @@ FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 
 
 def sent(payload, tag=(1, 2, 1), terms=TERMS):
-    head, body = encode(terms, tag, payload)
-    return [head, *chunks(body)]
+    header, body = encode(terms, tag, payload)
+    return [header, *chunks(body)]
 
 
 def received(parts, terms=TERMS):
-    head = decode_header(terms, parts[0])
-    assembly = Assembly(head)
+    header = decode_header(terms, parts[0])
+    assembly = Assembly(header)
     for part in parts[1:]:
         assembly.feed(part)
-    return head.tag, assembly.finish()
+    return header.tag, assembly.finish()
 
 
 def same(one, two):
@@ -102,18 +102,18 @@ def resealed(raw, place, new):
 @settings(deadline=None, max_examples=200)
 @given(payloads(), st.data())
 def test_a_liar_who_seals_again_says_only_what_the_terms_allow(payload, data):
-    """With the seal made right again a changed head is refused or is another message within the terms."""
+    """With the seal made right again a changed header is refused or is another message within the terms."""
     parts = sent(payload)
     place = data.draw(st.integers(0, len(parts[0]) - 33))
     raw = resealed(parts[0], place, data.draw(st.binary(min_size=1, max_size=8))[: len(parts[0]) - 32 - place])
     try:
-        head = decode_header(TERMS, raw)
+        header = decode_header(TERMS, raw)
     except WireError:
         return
-    assert head.start + head.count <= SIZE
-    assert sum(cut.count for cut, _ in head.cuts) == head.count
-    assert head.accuracy is None or 0 <= head.accuracy <= 1
-    assert head.weight is None or 0 < head.weight < float("inf")
+    assert header.start + header.count <= SIZE
+    assert sum(cut.count for cut, _ in header.cuts) == header.count
+    assert header.accuracy is None or 0 <= header.accuracy <= 1
+    assert header.weight is None or 0 < header.weight < float("inf")
 
 
 def test_a_model_state_is_refused_by_type():
@@ -179,9 +179,9 @@ def test_a_large_message_travels_in_chunks_of_a_mebibyte():
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_body_has_exactly_the_bytes_of_its_encoding(wire):
     parts = sent(Message(ExtractorState(torch.randn(SIZE)), wire=wire))
-    head = decode_header(TERMS, parts[0])
-    assert head.wire == wire
-    assert len(parts[1]) == sum(size(wire, cut.count) for cut, _ in head.cuts)
+    header = decode_header(TERMS, parts[0])
+    assert header.wire == wire
+    assert len(parts[1]) == sum(size(wire, cut.count) for cut, _ in header.cuts)
     for cut_off in (parts[1][:-1], parts[1][:-4], b""):
         with pytest.raises(WireError):
             received([parts[0], *([cut_off] if cut_off else [])])
@@ -205,12 +205,12 @@ def test_a_message_names_one_encoding_that_is_known():
 
 def forged(wire, change):
     """A whole message whose first tensor's bytes were changed, with its hash and the seal made right again."""
-    head, body = sent(Message(ExtractorState(torch.linspace(-1, 1, SIZE)), wire=wire))
+    header, body = sent(Message(ExtractorState(torch.linspace(-1, 1, SIZE)), wire=wire))
     length = size(wire, TERMS.signature.cuts(0, SIZE)[0].count)
     before, raw = body[:length], bytearray(body)
     change(raw)
-    place = head.index(hashlib.sha256(before).digest())
-    return [resealed(head, place, hashlib.sha256(bytes(raw[:length])).digest()), bytes(raw)]
+    place = header.index(hashlib.sha256(before).digest())
+    return [resealed(header, place, hashlib.sha256(bytes(raw[:length])).digest()), bytes(raw)]
 
 
 @pytest.mark.parametrize(

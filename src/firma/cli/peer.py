@@ -1,4 +1,4 @@
-"""`firma join`: a site's part in a real ring, round by round."""
+"""`firma join`: take part in a real ring, round by round."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
     from firma.peer.runtime.round_loop import RoundReport
 
-_WIRE = "How this site's extractor is written, if not as in the ring file: float32, bfloat16 or int8."
-_VERIFY = "Score neighbours' extractors on this site's training data; do not believe the accuracies that they tell."
-_METRICS = "Answer Prometheus at /metrics on this [HOST:]PORT, such as 9100; without a host, on this machine only."
-_BEGIN = "Start from the last round of an earlier ring: its --state folder, for a new ring file that replaces the old."
-LOST = 3  # exit code: the others are not there or refuse, the checkpoint is whole
+_WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
+_VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
+_METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
+LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
 def join(
@@ -25,15 +25,17 @@ def join(
     identity: IdentityFolder = DEFAULT_IDENTITY,
     state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
     listen: Listen = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last round that all have.")] = False,
-    device: Annotated[str, typer.Option(help="A torch device.")] = "cpu",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last round that all members have.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
     wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     json: Json = False,
 ) -> None:
-    """Train with the other members of the ring; exit code 3 says that the others did not come or refuse.
+    """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
 
     Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
     """
@@ -96,7 +98,7 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     except KeyboardInterrupt:
         why, code = "interrupted", 130
     done = latest(setup.state)
-    print(f"firma: {why}; {done} rounds are safe in {setup.state}; go on with --resume", file=sys.stderr)
+    print(f"firma: {why}; {done} rounds are saved in {setup.state}; continue with --resume", file=sys.stderr)
     raise typer.Exit(code)
 
 

@@ -1,4 +1,4 @@
-"""`firma doctor` before a run and `firma audit` after it: each says that all is well, or what is not."""
+"""`firma doctor` before a run and `firma audit` after it."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,30 +13,30 @@ def doctor(
     ring: RingPath,
     identity: IdentityFolder = DEFAULT_IDENTITY,
     listen: Listen = None,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the others to answer.", min=0)] = 10.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
 ) -> None:
-    """Probe the ring before a run; exit code 1 if a line says what to do. Members may run it at the same time."""
+    """Check the ring before a run. Exit code 1: a check failed. Members may run it at the same time."""
     needs_extra()
     from firma.peer.doctor import probe
     from firma.peer.ring_file import read_ring
 
     agreed = read_ring(ring)
-    typer.echo(f"ring file  sound, digest {agreed.digest.hex()}")
+    typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
     failed = 0
     for finding in probe(agreed, identity, listen, wait):
         failed += not finding.passed
         typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
     if failed:
-        typer.echo(f"{failed} to put right before firma join")
+        typer.echo(f"{failed} checks failed: fix them before firma join")
         raise typer.Exit(1)
-    typer.echo("all well: firma join can start")
+    typer.echo("all checks passed: firma join can start")
 
 
 def audit(
     file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder.")],
     json: Json = False,
 ) -> None:
-    """Say what left this site; exit code 1 if anything but the extractor and the agreed numbers did."""
+    """Report what left this site. Exit code 1: something other than the extractor and the agreed numbers left."""
     needs_extra()
     from firma.cli.console import print_json
     from firma.peer.runtime.audit_log import audit as read_audit

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def init(
     name: Annotated[str, typer.Argument(help="This site's name, such as hospital-a.")],
-    address: Annotated[str, typer.Argument(help="HOST:PORT where the other sites reach this one.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT under which the other sites reach this one.")],
     identity: IdentityFolder = DEFAULT_IDENTITY,
-    days: Annotated[int, typer.Option(help="How long the certificate is valid.", min=1)] = 730,
+    days: Annotated[int, typer.Option(help="Days for which the certificate is valid.", min=1)] = 730,
 ) -> None:
-    """Make this site's key, which never leaves it, and its certificate; print what the other sites need."""
+    """Create this site's key, which never leaves it, and its certificate; print what the other sites need."""
     needs_extra()
     from firma.peer.identity import check_address, fingerprint, make_identity
     from firma.peer.ring_file import Site, site_toml
@@ -34,20 +34,25 @@ def init(
 
 
 def ring_file(
-    path: Annotated[Path, typer.Argument(help="The ring file to check, or with --member to write.")],
-    member: Annotated[list[Path] | None, typer.Option(help="A site.toml of firma init; repeat, in order.")] = None,
-    federation: Annotated[str, typer.Option(help="A name for the federation that is used once.")] = "",
-    method: Annotated[str, typer.Option(help="A ring method whose heads stay.")] = "fibfl++",
-    rounds: Annotated[int, typer.Option(help="How many rounds.")] = 10,
+    path: Annotated[Path, typer.Argument(help="Ring file to check, or with --member to write.")],
+    member: Annotated[
+        list[Path] | None,
+        typer.Option(help="A site.toml written by firma init; repeat for each member, in ring order."),
+    ] = None,
+    federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
+    method: Annotated[str, typer.Option(help="A ring method that shares extractors only.")] = "fibfl++",
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
-    labels: Annotated[str, typer.Option(help="All labels, with commas, or a number of classes from 0.")] = "",
-    scale: Annotated[float, typer.Option(help="Bytes are multiplied by this.")] = 1 / 255,
-    proportions: Annotated[str, typer.Option(help="What is told of classes: plain, noisy or none.")] = "plain",
-    wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} Each site may send another.")] = "float32",
+    labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
+    proportions: Annotated[
+        str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
+    ] = "plain",
+    wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} A site may choose another for its own messages.")] = "float32",
     patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is left out.")] = 60.0,
-    gathering: Annotated[float, typer.Option(help="Seconds in which all must have appeared.")] = 600.0,
-    quorum: Annotated[int, typer.Option(help="Members without whom nothing goes on; 0: a majority.")] = 0,
+    gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
+    quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
     set_: Changes = None,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
@@ -61,7 +66,7 @@ def ring_file(
 
     if member:
         if path.exists():
-            raise BadInput(f"ring file {str(path)!r}: it is there already; name another")
+            raise BadInput(f"ring file {str(path)!r}: already exists; choose another name")
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
@@ -81,14 +86,14 @@ def _show_ring(path: Path, ring: "Ring") -> None:
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
-    typer.echo(f"sound; every member must see this digest: {ring.digest.hex()}")
+    typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
 
 
 def _shape(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split("x")]
     except ValueError:
-        raise BadInput(f"shape = {text!r}: write it as 28x28") from None
+        raise BadInput(f"shape = {text!r}: must be numbers separated by x, such as 28x28") from None
 
 
 def _labels(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Probes before a run: each says that all is well, or what to do."""
+"""Probes before a run: each passes, or says what to do."""
 
 import datetime
 import time
@@ -25,7 +25,7 @@ from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 
-_SKEW = 300.0  # seconds by which clocks may differ before it is worth a word; nothing in a run depends on them
+_SKEW = 300.0  # seconds by which clocks may differ before it is reported; nothing in a run depends on them
 _SOON = datetime.timedelta(days=30)
 
 
@@ -80,7 +80,7 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator
     except BadInput as error:
         yield Finding(False, "identity", str(error))
         return
-    yield Finding(True, "identity", f"this site is {ring.names[me]}, and its key matches the ring file")
+    yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     terms = terms_of(ring, _blank(ring, me))
     process = random_process()
@@ -94,7 +94,7 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator
         server = Server(ring, terms, _Probed(probing)).open(identity, address)
         yield Finding(True, "port", f"{address} is free and this site can listen there")
     except BadInput as error:
-        yield Finding(False, "port", f"{error}; if firma join is running here, that is why")
+        yield Finding(False, "port", f"{error}; expected if firma join is running here")
     try:
         deadline = time.monotonic() + wait
         for number in range(len(ring.members)):
@@ -112,8 +112,12 @@ def _validity(ring: Ring, number: int) -> Finding:
     now, end = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
     about = f"certificate of {member.name}"
     if not certificate.not_valid_before_utc <= now <= end:
-        return Finding(False, about, f"not valid today (until {end:%Y-%m-%d}); check this clock, or firma init anew")
-    soon = ", soon: plan a new one" if end - now < _SOON else ""
+        return Finding(
+            False,
+            about,
+            f"not valid today (until {end:%Y-%m-%d}); check this clock, or create a new one with firma init",
+        )
+    soon = "; plan a new one soon" if end - now < _SOON else ""
     return Finding(True, about, f"valid until {end:%Y-%m-%d}{soon}")
 
 
@@ -143,13 +147,13 @@ def _ask(
 
 def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
     if (answer.federation, answer.ring) != (terms.federation, terms.ring):
-        return Finding(False, about, "answers with another ring file; compare the digests of firma ring-file")
+        return Finding(False, about, "answers with another ring file; compare digests with firma ring-file")
     if answer.signature != terms.signature.digest:
-        return Finding(False, about, "has another model from the same ring file; install the same FIRMA")
+        return Finding(False, about, "builds another model from the same ring file; install the same version of FIRMA")
     skew = answer.clock - time.time()
     if abs(skew) > _SKEW:
         return Finding(
-            True, about, f"answers, same ring file and model; its clock is {skew:+.0f} s off, which is borne"
+            True, about, f"answers, same ring file and model; its clock is {skew:+.0f} s off, which does no harm"
         )
     return Finding(True, about, "answers with the pinned certificate, the same ring file, model and protocol version")
 
@@ -157,10 +161,10 @@ def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
 def _advice(address: str, trouble: str) -> str:
     low = trouble.lower()
     if "certificate" in low or "handshake" in low or "ssl" in low:
-        return f"{address} answers with another certificate than pinned, or does not know ours ({trouble})"
+        return f"{address} answers with a certificate other than the pinned one, or does not know ours ({trouble})"
     if "refused" in low:
         return f"nobody listens on {address}; start firma doctor or firma join there ({trouble})"
-    return f"{address} does not answer; check the address, the firewall and that it is running ({trouble})"
+    return f"{address} does not answer; check the address, the firewall, and that it is running ({trouble})"
 
 
 def _blank(ring: Ring, me: int) -> LocalSite:

@@ -1,4 +1,4 @@
-"""`ring.toml`: all that the members of a ring have agreed on, and the hash by which they know it is the same."""
+"""The ring file, `ring.toml`: all that the members have agreed on, and the digest by which they compare it."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ class Site(BaseModel):
 
 
 class Task(BaseModel):
-    """What is learnt: inputs of `shape`, one of `labels`; bytes are multiplied by `scale`."""
+    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`."""
 
     model_config = _STRICT
 
@@ -50,13 +50,15 @@ class Ring(BaseModel):
     rounds: int = Field(10, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0)
     preset: Preset = "recommended"
-    proportions: Literal["plain", "noisy", "none"] = "plain"  # what members tell of their classes to order the ring
+    proportions: Literal["plain", "noisy", "none"] = (
+        "plain"  # what members publish about their classes to order the ring
+    )
     epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
-    wire: Wire = "float32"  # how extractors are written in messages, unless a site chooses otherwise for its own
+    wire: Wire = "float32"  # how extractors are encoded in messages; a site may choose another for its own
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
-    gathering: float = Field(600.0, gt=0)  # seconds in which everybody must have appeared
+    gathering: float = Field(600.0, gt=0)  # seconds within which all members must have appeared
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
-    quorum: int = Field(0, ge=0)  # members without whom nothing goes on; 0: a majority, and never less
+    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task
     members: tuple[Site, ...] = Field(min_length=2)
@@ -83,7 +85,7 @@ class Ring(BaseModel):
 
     @property
     def needed(self) -> int:
-        """Members that must be there: a majority, or the quorum if it is larger."""
+        """Members that must be present: a majority, or the quorum if that is larger."""
         return max(self.quorum, len(self.members) // 2 + 1)
 
     def place(self, identity: Identity) -> int:
@@ -92,7 +94,9 @@ class Ring(BaseModel):
         for number, member in enumerate(self.members):
             if member.certificate == mine:
                 return number
-        raise BadInput("identity: this site's certificate is none of the ring file's; send firma init's output again")
+        raise BadInput(
+            "identity: this site's certificate is not in the ring file; send the site.toml of firma init again"
+        )
 
 
 def read_ring(path: Path) -> Ring:
@@ -126,12 +130,14 @@ def checked(values: Mapping[str, Any]) -> Ring:
     _check_members(ring)
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
     if endless:
-        raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: write a finite number")
+        raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
     row, hyper = ring.row, ring.hyper
     if row.topology != "ring" or row.shares != "extractor":
-        raise BadInput(f"ring file: method = {ring.method!r}: peers run ring methods whose heads stay, such as fibfl++")
+        raise BadInput(f"ring file: method = {ring.method!r}: peers require a ring method that shares extractors only")
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
-        raise BadInput(f"ring file: warmup_shares = {hyper.warmup_shares!r}: it sends heads to a server; use extractor")
+        raise BadInput(
+            f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
+        )
     return ring
 
 
@@ -140,14 +146,18 @@ def _check_members(ring: Ring) -> None:
         values = [getattr(member, what) for member in ring.members]
         twice = next((member for member in ring.members if values.count(getattr(member, what)) > 1), None)
         if twice is not None:
-            raise BadInput(f"ring file: two members have the {what} of {twice.name}; every member needs its own")
+            raise BadInput(f"ring file: two members have the {what} of {twice.name}; each member needs its own")
     for member in ring.members:
         if certified_name(read_certificate(member.certificate.encode())) != member.name:
-            raise BadInput(f"ring file: the certificate of {member.name} is for another name; ask for the right one")
+            raise BadInput(
+                f"ring file: the certificate of {member.name} is for another name; ask the site for the right one"
+            )
     if ring.quorum and not len(ring.members) // 2 < ring.quorum <= len(ring.members):
-        raise BadInput(f"ring file: quorum = {ring.quorum}: more than half of the {len(ring.members)} members, or 0")
+        raise BadInput(
+            f"ring file: quorum = {ring.quorum}: must be more than half of the {len(ring.members)} members, or 0"
+        )
     if len(set(ring.task.labels)) < len(ring.task.labels):
-        raise BadInput("ring file: labels: one is there twice")
+        raise BadInput("ring file: labels must not repeat")
 
 
 def site_toml(site: Site) -> str:

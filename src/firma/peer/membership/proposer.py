@@ -65,7 +65,6 @@ class Proposer:
     """Decides on each look what to do about the next view; `Member` carries it out."""
 
     def __init__(self, detector: FailureDetector, rules: Rules, state: PaxosState, random: Random, now: float) -> None:
-        self.finished = False  # with all rounds: it answers, but has no need to propose
         self._detector, self._rules, self._random = detector, rules, random
         self._patience = detector.patience
         self._due: float | None = None  # when this member proposes, if the reason lasts
@@ -79,8 +78,13 @@ class Proposer:
         """Seconds until the next look."""
         return min(max(self._patience.silence / 20, _SOONEST), 1.0 if seated else 0.1)
 
-    def look(self, state: PaxosState, neighbours: tuple[int, ...], view_began: float, now: float) -> list[Move]:
-        """What to do now; `neighbours` are this member's in the view that began at `view_began`."""
+    def look(
+        self, state: PaxosState, neighbours: tuple[int, ...], view_began: float, finished: bool, now: float
+    ) -> list[Move]:
+        """What to do now; `neighbours` are this member's in the view that began at `view_began`.
+
+        A member that has `finished` all rounds answers others, but has no need to propose.
+        """
         if state.memory.promised != self._promised:
             self._promised, self._promised_at = state.memory.promised, now
         if state.view_number != self._view_number:
@@ -90,7 +94,7 @@ class Proposer:
         moves: list[Move] = [Inform(behind)] if behind else []
         if state.ballot is not None:
             return moves + self._tend(state, now)
-        why, said = self._reason(state, neighbours, view_began, now)
+        why, said = (None, []) if finished else self._reason(state, neighbours, view_began, now)
         moves += said
         if why is None:
             self._due = None
@@ -137,8 +141,6 @@ class Proposer:
     ) -> tuple[str | None, list[Move]]:
         """Why a new view is needed, if that is for this member to propose and can be had; and what to tell."""
         detector, alive = self._detector, self._detector.alive(now)
-        if self.finished:
-            return None, []
         if state.seated:
             return self._reason_with_a_seat(state, neighbours, view_began, now)
         if detector.at_work(state.view_number, now):

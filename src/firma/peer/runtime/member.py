@@ -119,7 +119,7 @@ class Member:
         self._done = start.state.rounds  # rounds that this site has behind it
         self._view: View | None = None  # that it works in, or worked in last
         self._view_began = now
-        self._had_seat = False
+        self._had_seat = self._stopping = False
         self._next_heartbeat = now
         # Within a view:
         self._inbox: Inbox | None = None
@@ -207,15 +207,16 @@ class Member:
             case Failed(why):
                 return self._fail(BadInput(why))
             case Stopping():
-                status = FINISHED if self._phase == "finished" else LEAVING
-                return [SendHeartbeat(self._heartbeat(status), last=True)]
+                self._stopping = True
+                self._phase = "finished" if self._phase == "finished" else "failed"
+                return [SendHeartbeat(self._heartbeat(self._status(now)), last=True)]
         return []
 
     def _tick(self, now: float) -> list[Action]:
         actions: list[Action] = []
         if self._phase != "failed":
             neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
-            for move in self._proposer.look(self._paxos, neighbours, self._view_began, now):
+            for move in self._proposer.look(self._paxos, neighbours, self._view_began, self._has_finished, now):
                 actions += self._carry_out(move, now)
         if now >= self._next_heartbeat:
             actions.append(self._beat(now))
@@ -305,12 +306,17 @@ class Member:
         return SendHeartbeat(self._heartbeat(self._status(now)))
 
     def _status(self, now: float) -> int:
-        if self._proposer.finished:
-            return FINISHED
+        if self._stopping or self._has_finished:
+            return FINISHED if self._has_finished else LEAVING
         if self._paxos.seated:
             return STALLED if self._stalled(now) else RUNNING
         view, alive = self._paxos.memory.view, self._detector.alive(now)
         return ASKING if view is None or all(member in alive for member in view.order) else WAITING
+
+    @property
+    def _has_finished(self) -> bool:
+        """Whether it has completed all rounds; it may still be needed, if the last one has to be repeated."""
+        return self._phase in ("lingering", "finished")
 
     def _stalled(self, now: float) -> bool:
         """Whether it has trained, or saved, for so long that it must be assumed to hang."""
@@ -345,7 +351,7 @@ class Member:
 
     def _wait(self) -> None:
         """The view is over or being replaced: drop the exchange that was under way; training that is done is kept."""
-        self._phase, self._busy, self._proposer.finished = "waiting", None, False
+        self._phase, self._busy = "waiting", None
         self._exchanges, self._due, self._arrived = None, None, {}
 
     def _await_seat(self, now: float) -> list[Action]:
@@ -499,7 +505,7 @@ class Member:
         """Stay until all of the view have finished or are gone: a last round may have to be repeated with this site."""
         assert self._view is not None  # it has done all rounds in one
         assert self._inbox is not None
-        self._phase, self._busy, self._proposer.finished = "lingering", None, True
+        self._phase, self._busy = "lingering", None
         self._inbox.now = (self._view.number, self._agreement.rounds + 1, 0)
         return [self._beat(now)]
 
@@ -515,7 +521,7 @@ class Member:
         return [] if needed & set(view.order) else self._finish()
 
     def _finish(self) -> list[Action]:
-        self._phase, self._proposer.finished = "finished", True
+        self._phase = "finished"
         return [Finish()]
 
     def _fail(self, error: Exception) -> list[Action]:
