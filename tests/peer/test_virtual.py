@@ -83,6 +83,16 @@ def test_all_killed_and_started_again_end_where_an_undisturbed_run_ends():
         assert torch.equal(world.parameters(member)[1], calm.parameters(member)[1])
 
 
+def test_a_proposal_that_did_not_get_through_is_repeated_soon_whatever_the_patience():
+    """At a start a member may be heard before the connection to it is up."""
+    world = World(3, 2, patience=60.0)
+    world.network.cuts = {(0, 2)}
+    world.at(0.6, world.network.heal)
+    world.start().run()
+    assert_finished(world, 0, 1, 2)
+    assert max(when for when, *_ in world.of("entered")) < 2.0
+
+
 def test_a_minority_pauses_and_says_so_until_it_is_back():
     world = World(5, 80, seed=1)
     world.at(2.0, lambda: world.network.part((1, 3), (0, 2, 4)))

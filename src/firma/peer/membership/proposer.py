@@ -18,6 +18,7 @@ from firma.peer.membership.views import Compose, MemberState, PaxosState, Rules
 from firma.peer.ring_file import Ring
 
 _SOONEST = 0.05  # seconds between two looks
+_AGAIN = 0.3  # seconds until a member that is there, but has not answered, is asked again
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Proposer:
         self._detector, self._rules, self._random = detector, rules, random
         self._patience = detector.patience
         self._due: float | None = None  # when this member proposes, if the reason lasts
-        self._proposed = self._repeated = now
+        self._proposed = self._repeated = self._nudged = now
         self._promised, self._promised_at = state.memory.promised, float("-inf")
         self._view_number, self._tries = state.view_number, 0  # proposals for the view after this one
         self._overdue = 0  # rounds since a member asked for a seat
@@ -115,7 +116,7 @@ class Proposer:
         return [self._propose(f"{names} asked for a seat", now)]
 
     def _propose(self, why: str, now: float) -> Propose:
-        self._proposed = self._repeated = now
+        self._proposed = self._repeated = self._nudged = now
         self._due = None
         self._tries += 1
         return Propose(why)
@@ -132,8 +133,11 @@ class Proposer:
             self._due = now + self._delay(now)
             moves.append(Abandon())
         elif now - self._repeated > self._patience.silence / 4:
-            self._repeated = now
+            self._repeated = self._nudged = now
             moves.append(Repeat(tuple(n for n in range(self._rules.members) if n not in answered | {state.me})))
+        elif others - answered and now - self._nudged > min(self._patience.silence / 4, _AGAIN):
+            self._nudged = now  # it is there: the connection to it was not up yet, or the message was lost
+            moves.append(Repeat(tuple(sorted(others - answered))))
         return moves
 
     def _reason(
