@@ -130,7 +130,7 @@ def _asked(state: PaxosState, sender: int, asked: Prepare | Accept) -> Step:
 
 
 def _counted(rules: Rules, state: PaxosState, sender: int, promise: Promise) -> Step:
-    others = tuple((number, said) for number, said in state.promises if number != sender)
+    others = tuple((number, each) for number, each in state.promises if number != sender)
     state = replace(state, promises=tuple(sorted((*others, (sender, promise)), key=lambda each: each[0])))
     return settle(rules, state) if len(state.promises) == rules.members else (state, ())
 

@@ -95,8 +95,8 @@ class Proposer:
         moves: list[Move] = [Inform(behind)] if behind else []
         if state.ballot is not None:
             return moves + self._tend(state, now)
-        why, said = (None, []) if finished else self._reason(state, neighbours, view_began, now)
-        moves += said
+        why, notices = (None, []) if finished else self._reason(state, neighbours, view_began, now)
+        moves += notices
         if why is None:
             self._due = None
         elif self._due is None:
@@ -191,7 +191,7 @@ class Proposer:
         return slot * (self._rank(now) + self._tries * self._random.random())
 
     def _say(self, text: str) -> list[Move]:
-        """A condition is told once, when it begins."""
+        """Report a condition once, when it begins."""
         new, self._condition = text != self._condition, text
         return [Say(text)] if new else []
 
@@ -211,7 +211,7 @@ def _compose(ring: Ring) -> Compose:
 
 
 def agreed_order(ring: Ring, states: Mapping[int, MemberState]) -> tuple[int, ...]:
-    """The members in the given order, or by 2-opt of their class proportions, computed anew for each view."""
+    """The members in the given order, or by 2-opt of their class proportions, computed for each view."""
     members = tuple(sorted(states))
     if ring.row.order == "given" or ring.proportions == "none" or not all(states[n].shares for n in members):
         return members

@@ -37,13 +37,15 @@ class AuditLog:
 
     def record_message(self, member: int, tag: Tag, header: bytes, size: int) -> None:
         """Record one message to a member: its header is decoded again, so that the line says what the bytes say."""
-        said = decode_header(self._terms, header)
-        numbers = [name for name, value in (("accuracy", said.accuracy), ("weight", said.weight)) if value is not None]
-        tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in said.cuts]
+        decoded = decode_header(self._terms, header)
+        numbers = [
+            name for name, value in (("accuracy", decoded.accuracy), ("weight", decoded.weight)) if value is not None
+        ]
+        tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in decoded.cuts]
         self._line(
             {
                 "time": round(time.time(), 3), "turn": tag[1], "step": tag[2], "to": self._ring.names[member],
-                "tensors": tensors, "numbers": numbers, "wire": said.wire, "bytes": len(header) + size,
+                "tensors": tensors, "numbers": numbers, "wire": decoded.wire, "bytes": len(header) + size,
             }
         )  # fmt: skip
         with self._lock:

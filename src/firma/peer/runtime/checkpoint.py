@@ -56,8 +56,8 @@ def write(
             shutil.rmtree(old)
     except OSError as error:
         raise BadInput(
-            f"state = {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); the rounds before are safe, "
-            "make room and continue with --resume"
+            f"state folder {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); "
+            "the rounds before are safe, make room and continue with --resume"
         ) from None
     return target
 
@@ -71,7 +71,7 @@ def mark(folder: Path, rounds: int, epoch: int) -> None:
             replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode())
         _drop_after(folder, rounds)
     except OSError as error:
-        raise BadInput(f"state = {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
+        raise BadInput(f"state folder {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
 
 
 def tidy(folder: Path) -> tuple[int, int]:
@@ -124,11 +124,11 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
 def begin(site: LocalSite, folder: Path) -> None:
     """Put a site where an earlier ring left it, if that ring's model was the same."""
     if not any_in(folder):
-        raise BadInput(f"begin_with = {str(folder)!r}: it holds no checkpoint")
+        raise BadInput(f"--begin-with {str(folder)!r} holds no checkpoint")
     saved = read(folder, latest(folder), None)
     shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in (saved.tensors, _tensors(site))]
     if shapes[0] != shapes[1]:
-        raise BadInput(f"begin_with = {str(folder)!r}: it holds another model or another method than the ring file")
+        raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
     restore(site, saved)
 
 

@@ -74,7 +74,7 @@ class Driver:
         self._client = Client(identity, ring, me, terms, self)
 
     def on(self, event: Event) -> _Answer:
-        """Report an event; returns what the caller is to be told, where the event asks for that."""
+        """Report an event; returns the answer for the caller, where the event has one."""
         with self._lock:
             answer, sends = self._carry_out(self._member.on(event, time.monotonic()))
         for send in sends:  # without the lock: a call that fails at once reports back on this thread
@@ -90,7 +90,7 @@ class Driver:
                 case Remember(memory):
                     try:
                         self._promises.write(memory)
-                    except OSError as error:  # nothing that follows from it may be said
+                    except OSError as error:  # nothing that follows from it may be sent
                         self._failed(
                             f"state folder: promises cannot be saved ({error.strerror}); the saved rounds are whole, "
                             "make room and continue with --resume"

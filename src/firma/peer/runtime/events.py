@@ -1,4 +1,4 @@
-"""What a `Member` is told and what it asks for: the vocabulary between the pure machine and its drivers."""
+"""Events that a `Member` takes and actions that it returns: the vocabulary between the pure machine and its drivers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -167,14 +167,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the caller is told whose event this was."""
+    """The answer to the caller that reported the event."""
 
     value: Heartbeat | Verdict | bool
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerControl:
-    """The control message that a caller is told, which is recorded like all that leaves this site."""
+    """A control message as the answer to the caller; it is recorded like everything that leaves this site."""
 
     to: int
     message: ControlMessage

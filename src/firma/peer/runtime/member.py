@@ -462,7 +462,7 @@ class Member:
         return self._view.number, number + 1, step
 
     def _await_messages(self, now: float) -> list[Action]:
-        """Go on when one message from each awaited member is here."""
+        """Continue when one message from each awaited member is here."""
         if not self._current():
             self._wait()
             return []

@@ -106,7 +106,7 @@ def node_metrics(node: Node) -> Iterator[Family]:
     yield Family("firma_sent_bytes_total", "counter", about, node.audit_log.totals(), "member")
     about = "Messages and heartbeats that were refused, by kind."
     yield Family("firma_refused_total", "counter", about, node.log.total(), "kind")
-    about = "Handshakes that led to no call: strangers, scanners, members that hung up."
+    about = "Handshakes that led to no call: strangers, scanners, members that disconnected."
     yield Family("firma_handshakes_failed_total", "counter", about, _one(node.server.handshakes_failed))
     about = "Seconds since a member was last heard."
     yield Family("firma_silence_seconds", "gauge", about, node.driver.silence(), "member")

@@ -21,9 +21,9 @@ class Promises:
     def read(self) -> Memory | None:
         """What was promised and decided before; None if there is nothing yet."""
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
-            same = said["ring"] == self._ring.digest.hex()
-            memory = decode_memory(said["memory"], len(self._ring.members), self._ring.rounds)
+            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            same = stored["ring"] == self._ring.digest.hex()
+            memory = decode_memory(stored["memory"], len(self._ring.members), self._ring.rounds)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
@@ -37,12 +37,12 @@ class Promises:
 
     def write(self, memory: Memory) -> None:
         """Make a memory durable; `OSError` if that cannot be, and then nothing may be sent."""
-        said = {"ring": self._ring.digest.hex(), "memory": encode_memory(memory)}
-        replace_synced(self._path, json.dumps(said).encode())
+        stored = {"ring": self._ring.digest.hex(), "memory": encode_memory(memory)}
+        replace_synced(self._path, json.dumps(stored).encode())
 
 
 def published_proportions(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
-    """The class proportions as they were first published: noise drawn anew at every start would average out."""
+    """The class proportions as they were first published: fresh noise at every start would average out."""
     path = folder / _SHARES
     try:
         return tuple(float(share) for share in json.loads(path.read_text(encoding="utf-8")))

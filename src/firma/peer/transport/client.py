@@ -27,7 +27,7 @@ _POLL = 0.25  # seconds between looks at a delivery that is under way
 
 
 class Outcomes(Protocol):
-    """Who is told what became of what was sent, on any thread."""
+    """Receives reports of what became of what was sent, on any thread."""
 
     def heartbeat_answered(self, member: int, heartbeat: Heartbeat) -> None:
         """A member answered with its own heartbeat."""

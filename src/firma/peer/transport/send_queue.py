@@ -50,5 +50,5 @@ class SendQueue:
         return all(each.delivered.done() for queue in self._queues.values() for each in queue)
 
     def close(self) -> None:
-        """Deliver nothing more; what is being delivered has been told to stop."""
+        """Deliver nothing more; what is being delivered has been cancelled."""
         self._pool.shutdown(wait=True, cancel_futures=True)

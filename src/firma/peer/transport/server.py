@@ -25,7 +25,7 @@ SERVICE = "firma.Ring"
 
 
 class Receiver(Protocol):
-    """Who decides about what arrives, on any thread."""
+    """Decides about what arrives, on any thread."""
 
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """A heartbeat (None: unreadable, or of another ring) is answered with this member's own."""
@@ -63,7 +63,7 @@ class Server:
 
     @property
     def handshakes_failed(self) -> int:
-        """Handshakes that led to no call: strangers, and members that hung up at once."""
+        """Handshakes that led to no call: strangers, and members that disconnected at once."""
         with self._lock:
             return max(0, self._connections - len(self._known))
 
@@ -83,7 +83,7 @@ class Server:
         return open_server(pool, handler, credentials, address, most=6 * members + 8)
 
     def answer_heartbeat(self, raw: bytes, context: Any) -> bytes:
-        """Heartbeat for heartbeat; a member that means another ring is still told what this one is."""
+        """Heartbeat for heartbeat; a member that means another ring still gets this one's."""
         sender, received = self._sender(context), None
         try:
             received = decode_heartbeat(raw)

@@ -34,10 +34,10 @@ _ON_BALLOT: dict[str, type[Prepare | Accepted | Refusal]] = {
 
 def encode_control(terms: Terms, message: ControlMessage) -> bytes:
     """A control message in bytes."""
-    said: dict[str, Any] = {"view": message.view and _view(message.view)}
+    plain: dict[str, Any] = {"view": message.view and _view(message.view)}
     if message.body is not None:
-        said |= {"kind": type(message.body).__name__, "body": _body(message.body)}
-    return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + json.dumps(said).encode()
+        plain |= {"kind": type(message.body).__name__, "body": _body(message.body)}
+    return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + json.dumps(plain).encode()
 
 
 def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: int | None = None) -> ControlMessage:
@@ -53,9 +53,9 @@ def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: 
         raise WireError("the control message is of another federation or another ring file")
     read = _Reader(members, rounds, terms.classes)
     try:
-        said = json.loads(raw[_HEADER.size :])
-        view = read.view(said["view"]) if said["view"] is not None else None
-        message = ControlMessage(view, read.body(said["kind"], said["body"]) if "kind" in said else None)
+        plain = json.loads(raw[_HEADER.size :])
+        view = read.view(plain["view"]) if plain["view"] is not None else None
+        message = ControlMessage(view, read.body(plain["kind"], plain["body"]) if "kind" in plain else None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise WireError(f"a control message of the wrong form ({type(error).__name__})") from None
     body = message.body
@@ -73,12 +73,12 @@ def encode_memory(memory: Memory) -> dict[str, Any]:
     }
 
 
-def decode_memory(said: dict[str, Any], members: int, rounds: int) -> Memory:
+def decode_memory(plain: dict[str, Any], members: int, rounds: int) -> Memory:
     """The memory again, or `ValueError` and its kin."""
     read = _Reader(members, rounds, 0)
-    view = read.view(said["view"]) if said["view"] is not None else None
-    accepted = read.accepted(said["accepted"])
-    return Memory(view, read.ballot(said["promised"], low=0), accepted)
+    view = read.view(plain["view"]) if plain["view"] is not None else None
+    accepted = read.accepted(plain["accepted"])
+    return Memory(view, read.ballot(plain["promised"], low=0), accepted)
 
 
 def numbers_in(message: ControlMessage) -> list[str]:
@@ -116,48 +116,48 @@ class _Reader:
     def __init__(self, members: int, rounds: int, classes: int) -> None:
         self.members, self.rounds, self.classes = members, rounds, classes
 
-    def body(self, kind: str, said: dict[str, Any]) -> Body:
-        ballot, keys = self.ballot(said["ballot"]), set(said) - {"ballot"}
+    def body(self, kind: str, plain: dict[str, Any]) -> Body:
+        ballot, keys = self.ballot(plain["ballot"]), set(plain) - {"ballot"}
         if kind == "Promise" and keys == {"word", "accepted"}:
-            return Promise(ballot, self.state(said["word"]), self.accepted(said["accepted"]))
+            return Promise(ballot, self.state(plain["word"]), self.accepted(plain["accepted"]))
         if kind == "Accept" and keys == {"view"}:
-            return Accept(ballot, self.view(said["view"]))
+            return Accept(ballot, self.view(plain["view"]))
         if kind in _ON_BALLOT and not keys:
             return _ON_BALLOT[kind](ballot)
         raise ValueError(kind)
 
-    def ballot(self, said: Any, low: int = 1) -> Ballot:
-        number, member = said
+    def ballot(self, plain: Any, low: int = 1) -> Ballot:
+        number, member = plain
         return self.whole(number, low, 1 << 62), self.whole(member, low - 1, self.members - 1)
 
-    def accepted(self, said: Any) -> tuple[Ballot, View] | None:
-        if said is None:
+    def accepted(self, plain: Any) -> tuple[Ballot, View] | None:
+        if plain is None:
             return None
-        ballot, view = said
+        ballot, view = plain
         return self.ballot(ballot), self.view(view)
 
-    def view(self, said: dict[str, Any]) -> View:
+    def view(self, plain: dict[str, Any]) -> View:
         ring = tuple(
             Seat(self.whole(seat["member"], 0, self.members - 1), self.whole(seat["process"], 0, (1 << 64) - 1))
-            for seat in said["ring"]
+            for seat in plain["ring"]
         )
         if len({seat.member for seat in ring}) != len(ring) or len(ring) <= self.members // 2:
             raise ValueError("ring")
-        return View(self.whole(said["epoch"], 1, (1 << 32) - 1), self.whole(said["start"], 0, self.rounds), ring)
+        return View(self.whole(plain["epoch"], 1, (1 << 32) - 1), self.whole(plain["start"], 0, self.rounds), ring)
 
-    def state(self, said: dict[str, Any]) -> MemberState:
-        shares = tuple(float(share) for share in said["shares"])
+    def state(self, plain: dict[str, Any]) -> MemberState:
+        shares = tuple(float(share) for share in plain["shares"])
         wrong = len(shares) != self.classes or not all(0 <= share <= 1 for share in shares)
         if shares and (wrong or not math.isclose(sum(shares), 1, abs_tol=1e-6)):
             raise ValueError("shares")
-        if not isinstance(said["ready"], bool):
+        if not isinstance(plain["ready"], bool):
             raise ValueError("ready")
-        process = self.whole(said["process"], 0, (1 << 64) - 1)
-        number, rounds = self.whole(said["epoch"], 0, (1 << 32) - 1), self.whole(said["rounds"], 0, self.rounds)
-        return MemberState(process, number, rounds, said["ready"], shares)
+        process = self.whole(plain["process"], 0, (1 << 64) - 1)
+        number, rounds = self.whole(plain["epoch"], 0, (1 << 32) - 1), self.whole(plain["rounds"], 0, self.rounds)
+        return MemberState(process, number, rounds, plain["ready"], shares)
 
     @staticmethod
-    def whole(said: Any, low: int, high: int) -> int:
-        if type(said) is not int or not low <= said <= high:
+    def whole(plain: Any, low: int, high: int) -> int:
+        if type(plain) is not int or not low <= plain <= high:
             raise ValueError("number")
-        return said
+        return plain
