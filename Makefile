@@ -15,8 +15,9 @@ ring: .venv/.installed-all
 
 setup: .venv/.installed-all
 
+# One worker per core; GROUPS in tests/conftest.py says which tests never run at the same time.
 test: .venv/.installed-all
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 # What takes minutes: larger searches, every member killed at every point of a round, faults by the dice.
 slow: .venv/.installed-all

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from work import first_rows
 
-from firma.assembly import assemble
 from firma.data.dataset import load_dataset
 from firma.data.partition import deal
 from firma.engines.federation import Federation
 from firma.engines.simulation import Simulation
+from firma.experiment import assemble
 from firma.methods import METHODS, lookup
 from firma.settings import Split, hyper_for
 

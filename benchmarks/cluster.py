@@ -24,14 +24,14 @@ import numpy as np
 from machine import busy_seconds, described, wait_for_quiet
 from work import WORKS, Work, federations
 
-from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
-from firma.engines.actor_pool import Crew
+from firma.engines.actor_pool import ActorPool
 from firma.engines.federation import Federation
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation
+from firma.experiment import assemble
 from firma.methods import lookup
 from firma.settings import Split, hyper_for
 
@@ -74,13 +74,13 @@ def overhead(given: argparse.Namespace) -> Json:
     (run,) = federations(replace(work, clients=given.clients or work.clients), given.rounds + 1)
     times: dict[str, list[float]] = {"simulation": [], "ray": []}
     used: dict[str, list[float]] = {"simulation": [], "ray": []}
-    with connected(None), Crew(count=given.processes) as crew:
+    with connected(None), ActorPool(count=given.processes) as pool:
         for _ in range(given.repeats):
             wait_for_quiet(given.patience)
             times["simulation"] += seconds(Simulation(run), used["simulation"])
             wait_for_quiet(given.patience)
-            times["ray"] += seconds(RayFederation(run, crew, recover=given.recover), used["ray"])
-    facts = {"work": given.work, "clients": run.clients, "recover": given.recover, "processes": len(crew.posts)}
+            times["ray"] += seconds(RayFederation(run, pool, recover=given.recover), used["ray"])
+    facts = {"work": given.work, "clients": run.clients, "recover": given.recover, "processes": len(pool.slots)}
     return facts | {
         "overhead": min(times["ray"]) / min(times["simulation"]) - 1,
         "overhead_median": statistics.median(times["ray"]) / statistics.median(times["simulation"]) - 1,
@@ -100,10 +100,10 @@ def crowd(given: argparse.Namespace) -> Json:
         took = seconds(Simulation(run), used)
         facts |= {"engine": "simulation", "seconds": took, "cpu_seconds": used, "epochs": given.epochs}
         return facts | {"workers_gb": _memory_gb("self")}
-    with connected(None), Crew(count=given.processes) as crew:
+    with connected(None), ActorPool(count=given.processes) as pool:
         started = time.perf_counter()
-        took = seconds(RayFederation(run, crew, recover=given.recover), used)
-        pids = answers([post.actor.ready.remote() for post in crew.posts])
+        took = seconds(RayFederation(run, pool, recover=given.recover), used)
+        pids = answers([post.actor.ready.remote() for post in pool.slots])
         memory = [_memory_gb(pid) for pid in pids]
     return facts | {
         "engine": "ray", "recover": given.recover, "epochs": given.epochs, "seconds": took, "cpu_seconds": used,
@@ -122,14 +122,14 @@ def weak(given: argparse.Namespace) -> Json:
     alone = {"simulation 1": replace(one, workers=1), "simulation 2": replace(two, workers=2)}
     with _two_nodes():
         for count, run in ((1, one), (2, two)):
-            with Crew(workers=count) as crew:
+            with ActorPool(workers=count) as pool:
                 for _ in range(given.repeats):
                     wait_for_quiet(given.patience)
                     times[f"simulation {count}"] += seconds(
                         Simulation(alone[f"simulation {count}"]), used[f"simulation {count}"]
                     )
                     wait_for_quiet(given.patience)
-                    engine = RayFederation(run, crew, recover=given.recover)
+                    engine = RayFederation(run, pool, recover=given.recover)
                     times[f"ray {count}"] += seconds(engine, used[f"ray {count}"])
     best = {name: min(each) for name, each in times.items()}
     return {

@@ -16,12 +16,13 @@ from statistics import median
 
 import torch
 
-from firma.engines.worker_pool import Workers, cores, torch_threads
+from firma.engines.worker_pool import WorkerPool, cores, torch_threads
 from firma.mixing.blocks import Blocks, apply
 from firma.mixing.ring import all_passes
 from firma.mixing.weights import pair, ring_row
 from firma.models import SplitModel, mlp
-from firma.training import choose
+from firma.training.backend import choose
+from firma.training.parts import Recipe, Sgd
 
 CASES = ((10, (784,), 128, 64), (10, (3072,), 512, 128), (1000, (784,), 128, 64))
 
@@ -49,7 +50,7 @@ def by_torch(mixing: Blocks, shared: torch.Tensor) -> None:
         apply(mixing, shared, range(len(shared)))
 
 
-def side_by_side(workers: Workers, mixing: Blocks, shared: torch.Tensor) -> None:
+def side_by_side(workers: WorkerPool, mixing: Blocks, shared: torch.Tensor) -> None:
     apply(mixing, shared, range(len(shared)), spread=workers.spread)
 
 
@@ -69,7 +70,7 @@ def main() -> None:
         model = SplitModel(*mlp(shape, 10, hidden, embedding))
         shared = torch.randn(clients, model.layout().span("extractor").stop)
         mixing = all_passes([ring_row(pair("golden"), 0.5, None, 1, 1)] * clients, range(clients), -(-clients // 2))
-        workers = Workers(choose(model, torch.device("cpu"), 64), clients, None)
+        workers = WorkerPool(choose(model, torch.device("cpu"), Recipe(Sgd(0.01, 0.9)), 64), clients, None)
         ways = (partial(by_torch, mixing, shared), partial(side_by_side, workers, mixing, shared))
         with others(arguments.busy):
             taken = [[seconds(way) for way in ways] for _ in range(arguments.repeats)]

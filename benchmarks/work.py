@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from firma.assembly import assemble
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.federation import Federation
+from firma.experiment import assemble
 from firma.methods import METHODS, lookup
 from firma.schedule import RoundPlan
 from firma.settings import Split, hyper_for

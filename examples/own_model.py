@@ -1,4 +1,4 @@
-"""A convolutional extractor of your own, on digits, trained by every ring method and alone."""
+"""Your own convolutional extractor on digits, trained by each private-head ring method and alone."""
 
 from torch import nn
 

@@ -1,22 +1,45 @@
-"""Small federations that run in milliseconds, and the command line in this process."""
+"""Small federations that run in milliseconds, the command line, child processes, and which tests run in parallel."""
 
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
 
 from firma.cli import main
-from firma.engines.federation import ClientData, Federation
+from firma.engines.federation import Federation
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
+from firma.training.client import ClientData
+
+# A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
+# of theirs, so Ctrl-C gets a handler here: children do not inherit handlers, they start with the default action.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Other tests run at the same time: how long one example takes says nothing about the code.
+hypothesis.settings.register_profile("parallel", deadline=None)
+hypothesis.settings.load_profile("parallel")
 
 # With threads of its own torch waits, spinning, for cores that other programs have: minutes instead of seconds. And
 # members of a ring that run as threads of this process share the count, which trainers set and put back.
 torch.set_num_threads(1)
 
+# With `pytest -n`, all tests of a group run in one worker, one after another; every other test runs in any worker.
+GROUPS = {
+    # Real processes that give each other up after a second or two: two rings at a time would slow each other down.
+    "rings": ("peer/test_healing.py", "peer/test_networks.py", "peer/test_processes.py", "peer/test_strangers.py"),
+    # They share one cluster, which takes ten seconds to start.
+    "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
+    # They share one page, which takes five seconds to render.
+    "browser": ("report/test_browser.py",),
+}
 FEATURES, CLASSES = 12, 4
 SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
 
@@ -35,6 +58,26 @@ def toy_data(clients: int, noisy: tuple[int, ...] = ()) -> list[ClientData]:
         inputs, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y)
         data.append(ClientData(inputs, labels, inputs[:9], labels[:9]))
     return data
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):  # type: ignore[no-untyped-def]
+    """Distribute tests by GROUPS; xdist's own mark for groups has no effect since pytest 9.2 (pytest-xdist#1386)."""
+    if config.getvalue("dist") != "load":  # asked for another way
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    here = Path(__file__).parent
+    missing = [file for files in GROUPS.values() for file in files if not (here / file).exists()]
+    if missing:
+        raise pytest.UsageError(f"GROUPS in {__file__} names files that do not exist: {', '.join(missing)}")
+    group_of = {f"{here.name}/{file}": group for group, files in GROUPS.items() for file in files}
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid):  # type: ignore[no-untyped-def]
+            return group_of.get(nodeid.partition("::")[0], nodeid)
+
+    return Grouped(config, log)
 
 
 Make = Callable[..., Federation]
@@ -74,3 +117,10 @@ def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
         return code, said.out, said.err
 
     return call
+
+
+@pytest.fixture
+def start():
+    """`start(running(command, ...))` is a process that ends with the test, whatever happens in it."""
+    with ExitStack() as processes:
+        yield processes.enter_context

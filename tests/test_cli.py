@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.processes import running, wait_until
 
 QUICK = ["--rounds", "2", "--set", "extractor_epochs=1", "--set", "epochs=1"]
 
@@ -58,6 +60,80 @@ def test_a_toml_file_is_the_options_and_options_win(command, tmp_path):
     assert document["config"]["scenario"] == "iid"
     assert document["config"]["rounds"] == 1
     assert document["results"][0]["config"]["hyper"]["epochs"] == 1
+
+
+def test_options_of_value_zero_are_given(command, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('method = "local"\nseed = 5\nrounds = 1\n[set]\nepochs = 1\n')
+    _, out, _ = command("run", str(path), "--seed", "0", "--json")
+    assert json.loads(out)["results"][0]["seed"] == 0
+
+
+def test_a_misspelt_key_is_answered_with_the_nearest(command, tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text('scenrio = "iid"\n')
+    code, _, err = command("run", str(path))
+    assert code == 2
+    assert "option 'scenrio' is unknown; did you mean 'scenario'?" in err
+    assert "did you mean 'threshold'?" in command("run", "--set", "treshold=0.1")[2]
+    assert "did you mean 'fibfl'?" in command("run", "--method", "fibf")[2]
+
+
+def test_every_option_is_a_field_and_has_help(command):
+    from firma.run_config import descriptions, option_fields
+
+    _, out, _ = command("run", "--help")
+    for option, field in option_fields().items():
+        assert f"--{option}" in out
+        assert descriptions()[field].split()[0] in out
+    assert "--path" not in out
+
+
+def test_path_is_the_old_name_of_backend(command, tmp_path):
+    words = ["--method", "local", "--rounds", "1", "--set", "epochs=1", "--json"]
+    _, out, err = command("run", "--backend", "autograd", *words)
+    assert err == ""
+    new = json.loads(out)
+    assert new["config"]["backend"] == "autograd"
+    assert new["results"][0]["backend"].startswith("autograd")
+    _, out, err = command("run", "--path", "autograd", *words)
+    assert err == "firma: path is deprecated, use backend\n"
+    assert json.loads(out)["config"] == new["config"]
+    (tmp_path / "old.toml").write_text('path = "autograd"\n')
+    _, out, err = command("run", tmp_path / "old.toml", *words)
+    assert err == "firma: path is deprecated, use backend\n"
+    assert json.loads(out)["config"] == new["config"]
+
+
+def test_a_run_loads_no_other_command():
+    script = (
+        "import sys\nsys.argv = ['firma', 'run', '--rounds', '1', '--method', 'local', '--set', 'epochs=0']\n"
+        "from firma.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('firma.')), file=sys.stderr)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
+    assert [name for name in loaded if name.startswith("firma.cli.")] == [
+        "firma.cli.console", "firma.cli.options", "firma.cli.run",
+    ]  # fmt: skip
+    assert not [name for name in loaded if name.split(".")[1] in ("peer", "study", "report")]
+
+
+def test_help_lists_every_command(command):
+    from firma.cli import COMMANDS
+
+    _, out, _ = command("--help")
+    for name in COMMANDS:
+        assert f"│ {name} " in out
+    code, _, err = command("rnu")
+    assert code == 2
+    assert "Did you mean 'run'?" in err
+
+
+def test_the_version_is_printed(command):
+    import firma as package
+
+    assert command("--version") == (0, f"firma {package.__version__}\n", "")
 
 
 def test_audit_is_shown(command):
@@ -121,10 +197,12 @@ def test_a_broken_toml_says_where(command, tmp_path):
     code, _, err = command("run", str(path))
     assert code == 2
     assert "line 1" in err
-    path.write_text("colour = 3")
-    code, _, err = command("run", str(path))
-    assert code == 2
-    assert "colour" in err
+    for text, word in (("colour = 3", "colour"), ("set = 3", "table of settings"), ("method = []", "at least one")):
+        path.write_text(text)
+        code, _, err = command("run", str(path))
+        assert code == 2
+        assert word in err
+        assert err.count("\n") == 1
 
 
 def test_unknown_option_exits_2(command):
@@ -137,26 +215,51 @@ def test_help_teaches(command):
         assert word in out
 
 
-def test_ctrl_c_says_so_and_leaves_nothing(tmp_path):
-    command = [sys.executable, "-m", "firma", "run", "--rounds", "5000", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"COLUMNS": "80"}
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1.5)
+def test_ctrl_c_says_so_and_leaves_nothing(start, tmp_path):
+    command = [sys.executable, "-m", "firma", "run", "--rounds", "5000", "--out", tmp_path / "out"]
+    said = tmp_path / "stderr"
+    with said.open("w") as stderr:  # as to a terminal: the progress bar tells when it trains
+        env = os.environ | {"FORCE_COLOR": "1", "COLUMNS": "200"}
+        process = start(running(command, stdout=subprocess.PIPE, stderr=stderr, env=env))
+    wait_until(lambda: re.search(r"round \d+:", said.read_text()), 120, "a round on the progress bar")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=60)
+    err = said.read_text()
     assert process.returncode == 130
-    assert out == b""
-    assert b"interrupted" in err
-    assert b"Traceback" not in err
+    assert out == ""
+    assert err.rstrip().endswith("firma: interrupted; no results were written")
+    assert "Traceback" not in err
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_ctrl_c_says_what_a_checkpoint_holds(start, tmp_path):
+    words = ["run", "--method", "local", "--rounds", "5000", "--checkpoint", tmp_path / "state"]
+    process = start(
+        running([sys.executable, "-m", "firma", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    )  # fmt: skip
+    wait_until(lambda: list(tmp_path.glob("state/*/round-*")), 120, "a checkpoint")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == (
+        f"firma: interrupted; completed rounds are saved in {tmp_path / 'state'}; run the same command again to "
+        "continue\n"
+    )
+    assert list(tmp_path.glob("state/*/round-*"))
+
+
+def test_ctrl_c_in_any_other_command_claims_nothing(command, monkeypatch):
+    from firma import ring_report
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ring_report, "ring_report", interrupted)
+    assert command("ring") == (130, "", "\nfirma: interrupted\n")
+
+
 def test_results_replace_older_ones_whole(tmp_path):
-    from firma.results import write_whole
+    from firma.atomic_files import write_whole
 
     path = tmp_path / "results.json"
     write_whole(path, "old")

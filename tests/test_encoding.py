@@ -98,7 +98,7 @@ def scale_and(level, scale):
         (scale_and(1, -1.0), "scale"),
         (scale_and(-128, 1.0), "level"),
         (scale_and(127, 3e38), "NaN or infinity"),
-        (scale_and(1, 1.0)[:-1], "bytes where 5 are due"),
+        (scale_and(1, 1.0)[:-1], "bytes instead of 5"),
     ],
 )
 def test_int8_that_is_no_int8_is_not_read(raw, says):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,13 +73,91 @@ def test_a_function_that_builds_modules_is_seeded():
     assert not torch.equal(runs[0].parameters, runs[2].parameters)
 
 
-def test_a_method_of_the_users_own():
-    from dataclasses import replace
-
-    mine = replace(firma.METHODS["fibfl"], name="mine", weights="half")
-    result = firma.run("digits", "iid", mine, clients=3, rounds=1, settings=QUICK)
+@pytest.mark.parametrize("preset", ["recommended", "paper", "published"])
+def test_a_row_from_python_is_the_same_row_of_the_command_line(command, preset):
+    """A changed row has the numbers of the row that it was made from, whatever its name."""
+    mine = replace(firma.METHODS["fibfl"], name="mine", weights="half", gate="yes")
+    result = firma.run("digits", "skew-1", mine, clients=3, rounds=2, preset=preset, settings={"batch": 32})
+    words = ["--scenario", "skew-1", "--clients", "3", "--rounds", "2", "--preset", preset, "--set", "batch=32"]
+    code, out, _ = command("run", "--method", "fibfl:weights=half,gate=yes", *words, "--json")
+    assert code == 0
+    (theirs,) = json.loads(out)["results"]
     assert result.method == "mine"
-    assert result.config["hyper"]["retention"] == 0.5
+    assert result.config["hyper"] == theirs["config"]["hyper"]
+    assert result.history.tolist() == theirs["history"]
+
+
+def test_a_row_without_a_base_has_the_defaults_and_says_so():
+    mine = replace(firma.METHODS["fibfl"], name="mine", base="")
+    with pytest.warns(UserWarning, match=r"'mine' has no base.*defaults of firma.Hyper"):
+        result = firma.run("digits", "iid", mine, clients=2, rounds=1, settings=QUICK)
+    assert result.config["hyper"] == firma.Hyper(**QUICK).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weights": "size"}, ["weights", "'size'", "topology ring", "half or golden"]),
+        ({"gate": "maybe"}, ["gate", "'maybe'", "no, yes"]),
+        ({"topology": "mesh"}, ["topology", "'mesh'", "none, star, ring"]),
+        ({"retention": "none"}, ["retention", "ring", "constant or cosine"]),
+        ({"topology": "star"}, ["weights", "'golden'", "star", "size"]),
+        ({"shares": "nothing"}, ["topology", "'ring'", "shares", "'nothing'"]),
+        ({"base": "fibfl:gate=yes"}, ["base", "'fibfl:gate=yes'", "fibfl++"]),
+    ],
+)
+def test_a_row_of_the_users_own_is_checked(changes, words):
+    mine = replace(firma.METHODS["fibfl"], name="mine", **changes)
+    with pytest.raises(BadInput) as caught:
+        firma.run("digits", "iid", mine, clients=3, rounds=1)
+    assert all(word in str(caught.value) for word in ["method 'mine'", *words]), str(caught.value)
+
+
+def test_several_methods_are_for_run_all():
+    config = firma.Config("digits", "iid", ["local", "fedavg"], clients=2, rounds=1, seeds=2, settings=QUICK)
+    found = list(firma.run_all(config))
+    assert [(result.method, result.seed) for result in found] == [
+        ("local", 0), ("local", 1), ("fedavg", 0), ("fedavg", 1),
+    ]  # fmt: skip
+    with pytest.raises(BadInput, match="run_all"):
+        firma.run("digits", "iid", ["local", "fedavg"])
+
+
+def test_a_result_records_which_settings_were_changed():
+    result = firma.run(
+        "digits", "iid", "local", clients=2, rounds=1, settings={"lr": 0.01, "epochs": 1, "tests": "matched"}
+    )
+    assert result.config["preset"] == "recommended"
+    assert result.config["settings"] == {"epochs": 1}, "the others are those of the preset"
+
+
+def test_old_names_of_options_still_work():
+    with pytest.warns(FutureWarning, match="path is deprecated, use backend"):
+        old = firma.Config(path="autograd", set={"rate": 0.1})
+    assert old == firma.RunConfig(backend="autograd", settings={"rate": 0.1})
+    assert firma.Config is firma.RunConfig
+
+
+def test_the_parameters_of_run_are_the_fields_of_the_configuration():
+    import inspect
+    from dataclasses import fields
+
+    parameters = inspect.signature(firma.run).parameters
+    assert list(parameters) == [field.name for field in fields(firma.RunConfig)]
+    assert [name for name, each in parameters.items() if each.kind is not inspect.Parameter.KEYWORD_ONLY] == [
+        "dataset", "scenario", "method",
+    ]  # fmt: skip
+    for name in parameters:
+        assert f"{name}: " in firma.run.__doc__
+
+
+def test_a_result_of_version_0_1_is_read(tmp_path):
+    folder = firma.run("digits", "iid", "local", clients=2, rounds=1, settings=QUICK).save(tmp_path / "new")
+    document = json.loads((folder / "result.json").read_text())
+    assert "path" not in document
+    document["path"] = document.pop("backend")
+    (folder / "result.json").write_text(json.dumps(document))
+    assert firma.load(folder).backend == document["path"] != ""
 
 
 def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
@@ -87,7 +166,7 @@ def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
     assert loaded.as_dict() == result.as_dict()
     assert torch.equal(loaded.parameters, result.parameters)
     assert firma.compare([result, loaded])["fibfl++"]["mean_accuracy"].deviation == 0
-    with pytest.raises(BadInput, match="there already"):
+    with pytest.raises(BadInput, match="already exists"):
         result.save(tmp_path / "kept")
     with pytest.raises(BadInput, match="does not hold a result"):
         firma.load(tmp_path)
@@ -96,7 +175,8 @@ def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
 
 def test_a_trained_model_is_the_one_that_was_scored():
     result = firma.run("digits", "iid", "fedavg", clients=2, rounds=2)
-    from firma.data import deal, load_dataset
+    from firma.data.dataset import load_dataset
+    from firma.data.partition import deal
     from firma.settings import split_for
 
     digits = load_dataset("digits")
@@ -173,8 +253,6 @@ def test_bad_input_is_one_clear_sentence(arguments, words):
 
 def test_validation_leaves_the_tests_alone():
     """Tests that are nonsense change nothing where validation data are scored, and everything where tests are."""
-    from dataclasses import replace
-
     digits = firma.load_dataset("digits")
     nonsense = replace(digits, y_test=(digits.y_test + 1) % 10)
     settings = {"scored_on": "validation"}

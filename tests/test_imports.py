@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 import firma
+from firma.methods import METHODS
 
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors", "atomic_files"), ("methods",), ("encoding", "settings", "seeds", "metrics"), ("schedule",),
+    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics"), ("encoding", "schedule"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_report",), ("training",), ("privacy",), ("engines",),
-    ("results",), ("peer",), ("assembly",), ("experiment",), ("study",), ("report",), ("cli",), ("__main__",),
+    ("results", "run_config"), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",), ("cli",),
+    ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}
@@ -103,9 +105,21 @@ def test_the_rooms_of_peer_import_one_way():
 
 
 def test_no_pickle_anywhere():
+    """A pickle is a program: who reads one runs it.
+
+    One import is allowed, in data/cifar_pickle.py: the python version of CIFAR-10's official archive is pickled. It is
+    read by an unpickler that resolves three names of NumPy to harmless stand-ins and refuses every other.
+    """
+    modules_that_execute = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+    found = set()
     for _, path in modules():
-        assert not {"dill", "cloudpickle", "marshal", "shelve"} & set(imported(path)), path
-        assert "allow_pickle=True" not in path.read_text()
+        names = {name.split(".")[0] for name in imported(path)}
+        if names & modules_that_execute:
+            found.add(path.relative_to(SOURCE).as_posix())
+        text = path.read_text()
+        assert "allow_pickle=True" not in text, path
+        assert "torch.load" not in text, path
+    assert found == {"data/cifar_pickle.py"}
 
 
 def test_only_the_command_line_prints():
@@ -115,14 +129,41 @@ def test_only_the_command_line_prints():
         assert room == "cli" or "print" not in names, path
 
 
-def test_method_names_stay_in_the_table():
-    names = {"local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++"}
+def test_only_the_command_line_knows_the_paper():
     for room, path in modules():
-        if room in ("methods", "cli", "report"):
+        names = {name for name in imported(path) if name.startswith("firma.paper")}
+        assert room in ("paper", "cli") or not names, f"{path} imports {names}"
+
+
+def docstrings(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                yield first.value
+
+
+# Ray's own word for a cluster that the process starts.
+NOT_A_METHOD = {("engines/ray_cluster.py", "local")}
+
+
+def test_method_names_stay_in_the_table():
+    """Every string constant that is a method's name, changed rows included; docstrings may have them."""
+    for room, path in modules():
+        if room in ("methods", "paper"):
             continue
-        compared = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Compare)]
-        constants = {c.value for n in compared for c in ast.walk(n) if isinstance(c, ast.Constant)}
-        assert not constants & names, path
+        tree = ast.parse(path.read_text())
+        texts = set(docstrings(tree))
+        constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and n not in texts}
+        found = {value for value in constants if isinstance(value, str) and value.partition(":")[0] in METHODS}
+        where = path.relative_to(SOURCE).as_posix()
+        assert not {name for name in found if (where, name) not in NOT_A_METHOD}, f"{where}: {found}"
+
+
+def test_the_facts_of_the_data_sets_load_nothing():
+    script = "import sys; from firma.data.catalogue import SIZES; print('numpy' in sys.modules, SIZES['cifar10'].shape)"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output == "False (3, 32, 32)\n"
 
 
 def test_importing_firma_loads_neither_torch_nor_numpy():

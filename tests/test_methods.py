@@ -1,9 +1,11 @@
 """The table against the paper's design table and SPEC §1."""
 
+from dataclasses import replace
+
 import pytest
 
 from firma.errors import BadInput
-from firma.methods import METHODS, ablations, lookup, properties
+from firma.methods import COLUMNS, METHODS, ablations, columns, lookup, properties, stable_columns
 from firma.settings import Hyper, hyper_for, split_for
 
 
@@ -24,6 +26,17 @@ def test_a_changed_row_keeps_the_rest_and_the_numbers():
     row = lookup("fibfl++:order=given,gate=no")
     assert (row.order, row.gate, row.passes) == ("given", "no", "cover")
     assert hyper_for("fibfl++:order=given", "paper", {}).extractor_epochs == 20
+
+
+def test_the_base_is_not_a_column():
+    """What identifies a run, the README's table and ablations know nothing of it."""
+    assert "base" not in COLUMNS
+    for name, row in METHODS.items():
+        assert row.base == name
+        assert list(columns(row)) == list(COLUMNS) == list(stable_columns(row))
+    row = replace(lookup("fibfl++:order=given"), name="mine", gate="no")
+    assert row.base == "fibfl++"
+    assert hyper_for(row, "paper", {}) == hyper_for("fibfl++", "paper", {})
 
 
 def test_recommended_is_sound_and_has_numbers_for_every_method():

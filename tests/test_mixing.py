@@ -58,6 +58,15 @@ def test_equal_accuracies_give_half_the_prior_and_a_quarter(accuracy):
     assert row.right == pytest.approx(BETA / 2 + 0.25)
 
 
+def test_a_vanishing_accuracy_gives_no_negative_weight():
+    """A member may claim any number from 0 to 1, the smallest that there is among them."""
+    tiny = 5e-324
+    for left, right in ((tiny, 0.0), (0.0, tiny), (tiny, tiny)):
+        row = ring_row((ALPHA, BETA), 0.5, Gate(0.0, 0.75), left, right)
+        assert min(row) >= 0
+        assert sum(row) == pytest.approx(1)
+
+
 def test_the_threshold_itself_passes():
     row = ring_row((ALPHA, BETA), 0.0, Gate(0.35, 0.5), 0.35, 0.0)
     assert (row.left, row.right) == (pytest.approx((ALPHA + 1) / 2), pytest.approx(BETA / 2))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from firma.data import deal, load_dataset
-from firma.data.partition import class_proportions
+from firma.data.dataset import load_dataset
+from firma.data.partition import class_proportions, deal
 from firma.mixing.order import ring_cost, similarity, two_opt
 from firma.settings import split_for
 

@@ -7,9 +7,10 @@ import pytest
 
 import firma
 from firma.cli.methods import markdown
-from firma.study.claims import CLAIMS
-from firma.study.evidence import PLACES, published, shipped
-from firma.study.verdicts import higher
+from firma.paper.claims import CLAIMS
+from firma.paper.grid import CASES
+from firma.paper.judging import higher
+from firma.paper.published import published, shipped
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -34,25 +35,25 @@ def test_links_lead_somewhere():
 
 def test_what_we_found_is_what_the_evidence_says():
     found = " ".join(README.partition("## What we found")[2].partition("\n## ")[0].split())
-    bodies = shipped()
-    body = bodies["recommended"]
+    tables = shipped()
+    table = tables["recommended"]
 
     def gains(other):
         return {
-            place: 100 * (own.mean - theirs.mean)
-            for place in PLACES
-            if (own := body.get(place, "fibfl++")) and (theirs := body.get(place, other))
+            case: 100 * (own.mean - theirs.mean)
+            for case in CASES
+            if (own := table.get(case, "fibfl++")) and (theirs := table.get(case, other))
         }
 
     fedavg, local, fedrep, rdfl = (gains(other) for other in ("fedavg", "local", "fedrep", "rdfl"))
-    assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} places" in found
+    assert f"than `fedavg` in {sum(gain > 0 for gain in fedavg.values())} of {len(fedavg)} cases" in found
     assert f"by {max(fedavg.values()):.1f} points" in found
     assert f"than training alone in {sum(gain > 0 for gain in local.values())} of {len(local)}." in found
-    assert f"of the {len(fedrep)} places run so far" in found
+    assert f"of the {len(fedrep)} cases run so far" in found
     assert f"is above it in {sum(gain > 0 for gain in fedrep.values())};" in found
     assert f"(CIFAR-10: {min(fedavg.values()):.1f} points)" in found
     assert f"(digits at `dir-0.1`: {min(local.values()):.1f} points)" in found
-    for other, places, said in (
+    for other, cases, said in (
         ("fedavg", fedavg, "{} won, {} lost and {} too close to call against `fedavg`"),
         ("local", local, "{}, {} and {} against training alone"),
         (
@@ -62,19 +63,19 @@ def test_what_we_found_is_what_the_evidence_says():
         ),
         ("rdfl", rdfl, "Against `rdfl`, the plain ring, {} are won, {} lost and {} too close to call"),
     ):
-        judged = [higher("fibfl++", other)(body, place) for place in places]
+        judged = [higher("fibfl++", other)(table, case) for case in cases]
         assert said.format(*(judged.count(each) for each in (True, False, None))) in found
-    collapsed = 100 * bodies["published"].get(("digits", "dir-0.1"), "fedrep").mean
+    collapsed = 100 * tables["published"].get(("digits", "dir-0.1"), "fedrep").mean
     assert f"has {collapsed:.1f} % as published" in found
     for dataset, clients in (("digits", "five clients"), ("mnist", "ten")):
-        sent = [body.get((dataset, "iid"), method, "bytes_per_round").mean for method in ("fibfl++", "fedavg")]
+        sent = [table.get((dataset, "iid"), method, "bytes_per_round").mean for method in ("fibfl++", "fedavg")]
         assert re.search(rf"{sent[0] / sent[1]:.1f} times [^,.]*with {clients}", found)
-    outcomes = [claim.check(published()).outcome for claim in CLAIMS]
-    counts = [outcomes.count(outcome) for outcome in ("holds", "fails", "undecided")]
+    verdicts = [claim.check(published()).verdict for claim in CLAIMS]
+    counts = [verdicts.count(verdict) for verdict in ("holds", "fails", "undecided")]
     assert f"Of {len(CLAIMS)} claims of the paper, {counts[0]} hold" in found
     assert "{} fail and {} cannot be decided".format(*counts[1:]) in found
-    ours, printed = bodies["published"].savings, published().savings
-    same = sum(f"{ours[place]:.1f}" == f"{saving:.1f}" for place, saving in printed.items())
+    ours, printed = tables["published"].savings, published().savings
+    same = sum(f"{ours[case]:.1f}" == f"{saving:.1f}" for case, saving in printed.items())
     assert f"{same} of the {len(printed)} that it prints" in found
 
 

@@ -13,13 +13,14 @@ from firma.models.linear_stack import stack_of
 from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
 from firma.settings import Hyper
-from firma.training import Client, Job, Moments, choose
 from firma.training.autograd import AutogradTrainer
-from firma.training.client import batches, epoch_orders
+from firma.training.backend import choose
+from firma.training.client import Client, ClientData, Job, batches, epoch_orders, new_client
 from firma.training.compiled import CompiledTrainer
-from firma.training.optim import adam_step, sgd_step
+from firma.training.parts import Adam, Recipe, Sgd, optimiser_memory, recipe
 
 CPU = torch.device("cpu")
+PLAIN = Recipe(Sgd(0.01, 0.9))
 
 
 def quadratic_steps(optimiser, values, steps=20):
@@ -38,9 +39,10 @@ def gradient(values):
 
 def test_adam_is_torchs_adam():
     start = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    ours, first, second = start.clone(), torch.zeros(50), torch.zeros(50)
-    for step in range(1, 21):
-        adam_step(ours, gradient(ours), first, second, step, 0.05)
+    ours, memory = start.clone(), optimiser_memory(50, CPU)
+    for _ in range(20):
+        Adam(0.05)(ours, gradient(ours), memory, "head", slice(None))
+    assert memory["optimiser.steps"].tolist() == [0, 20]
     leaf = start.clone().requires_grad_()
     torch.testing.assert_close(ours, quadratic_steps(torch.optim.Adam([leaf], lr=0.05), leaf))
 
@@ -48,9 +50,9 @@ def test_adam_is_torchs_adam():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_sgd_is_torchs_sgd(momentum):
     start = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    ours, velocity = start.clone(), torch.zeros(50)
+    ours, memory = start.clone(), optimiser_memory(50, CPU)
     for _ in range(20):
-        sgd_step(ours, gradient(ours), velocity, 0.05, momentum)
+        Sgd(0.05, momentum)(ours, gradient(ours), memory, "head", slice(None))
     leaf = start.clone().requires_grad_()
     torch.testing.assert_close(ours, quadratic_steps(torch.optim.SGD([leaf], lr=0.05, momentum=momentum), leaf))
 
@@ -86,8 +88,13 @@ def make_client(flat, stored=False, size=23, moments=False):
     x = rng.integers(0, 256, (size, 2, 3)).astype(np.uint8)
     inputs = torch.from_numpy(x) if stored else torch.from_numpy(x.astype(np.float32) * np.float32(1 / 255))
     labels = torch.from_numpy(rng.integers(0, 3, size))
-    kept = Moments(torch.zeros_like(flat), torch.zeros_like(flat)) if moments else None
-    return Client(0, inputs, labels, inputs[:7], labels[:7], 1 / 255, flat, [], kept)
+    memory = optimiser_memory(len(flat), CPU) if moments else {}
+    return Client(0, ClientData(inputs, labels, inputs[:7], labels[:7], 1 / 255), flat, memory)
+
+
+def make_job(method, hyper, *phases):
+    row = METHODS[method] if isinstance(method, str) else method
+    return Job(recipe(row, hyper), phases, hyper.batch)
 
 
 SHAPES = [
@@ -103,15 +110,16 @@ def test_compiled_training_is_autograds(shape, optimiser, trains):
     torch.manual_seed(2)
     model = make_model(**shape)
     stack, method = stack_of(model), replace(METHODS["fibfl"], optimiser=optimiser)
-    job = Job(method, Hyper(batch=8, rate=0.01), (Phase(trains, 2), Phase(trains, 1)))
+    job = make_job(method, Hyper(batch=8, rate=0.01), Phase(trains, 2), Phase(trains, 1))
     slow = make_client(model.flat(), moments=True)
     AutogradTrainer(model, CPU).train(slow, job, np.random.default_rng(1))
     fast = make_client(stack.turned(model.flat(), inward=True), stored=True, moments=True)
     CompiledTrainer(stack, 8).train(fast, job, np.random.default_rng(1))
     torch.testing.assert_close(stack.turned(fast.parameters, inward=False), slow.parameters, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(stack.turned(fast.moments.first, inward=False), slow.moments.first, rtol=1e-2, atol=1e-5)
+    first = [client.memory["optimiser.first"] for client in (fast, slow)]
+    torch.testing.assert_close(stack.turned(first[0], inward=False), first[1], rtol=1e-2, atol=1e-5)
     if optimiser == "adam":
-        assert fast.moments.steps == slow.moments.steps
+        assert fast.memory["optimiser.steps"].tolist() == slow.memory["optimiser.steps"].tolist()
     assert not torch.equal(fast.parameters, stack.turned(model.flat(), inward=True)), "nothing was trained"
 
 
@@ -127,7 +135,7 @@ def test_compiled_accuracy_is_autograds(shape, test):
 
 def test_bytes_and_floats_train_alike():
     model = make_model()
-    stack, job = stack_of(model), Job(METHODS["fedavg"], Hyper(batch=8), (Phase("model", 2),))
+    stack, job = stack_of(model), make_job("fedavg", Hyper(batch=8), Phase("model", 2))
     results = []
     for stored in (True, False):
         client = make_client(stack.turned(model.flat(), inward=True), stored=stored)
@@ -161,21 +169,21 @@ def test_turned_is_its_own_way_back():
 def test_other_structures_go_by_autograd(extractor, head):
     model = SplitModel(extractor, head)
     assert stack_of(model) is None
-    assert choose(model, CPU, 8).name == "autograd"
+    assert choose(model, CPU, PLAIN, 8).name == "autograd"
 
 
 def test_the_papers_model_is_compiled_unless_asked_otherwise():
     model = SplitModel(*mlp((8, 8), 10))
-    assert choose(model, CPU, 64).name == "compiled"
-    assert choose(model, CPU, 64, "autograd").name == "autograd"
-    assert choose(model, torch.device("cuda"), 64, "auto").reason == "the device is cuda"
+    assert choose(model, CPU, PLAIN, 64).name == "compiled"
+    assert choose(model, CPU, PLAIN, 64, "autograd").name == "autograd"
+    assert choose(model, torch.device("cuda"), PLAIN, 64, "auto").reason == "the device is cuda"
 
 
 @pytest.mark.parametrize("trains", ["head", "extractor"])
 def test_the_frozen_part_stays_as_it_was(trains):
     model = make_model()
-    client = make_client(model.flat())
-    job = Job(METHODS["fibfl"], Hyper(batch=8), (Phase(trains, 1),))
+    client = make_client(model.flat(), moments=True)
+    job = make_job("fibfl", Hyper(batch=8), Phase(trains, 1))
     AutogradTrainer(model, CPU).train(client, job, np.random.default_rng(0))
     layout, other = model.layout(), {"head": "extractor", "extractor": "head"}[trains]
     assert torch.equal(client.parameters[layout.span(other)], model.flat()[layout.span(other)])
@@ -185,11 +193,13 @@ def test_the_frozen_part_stays_as_it_was(trains):
 def test_running_means_stay_with_their_client():
     model = SplitModel(nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4)), nn.Linear(4, 3))
     trainer = AutogradTrainer(model, CPU)
-    clients = [replace(make_client(model.flat()), private=[b.clone() for b in model.buffers()]) for _ in range(2)]
-    trainer.train(clients[0], Job(METHODS["fedavg"], Hyper(batch=8), (Phase("model", 1),)), np.random.default_rng(0))
+    data = make_client(model.flat()).data
+    clients = [new_client(number, data, model.flat(), model, PLAIN) for number in range(2)]
+    trainer.train(clients[0], make_job("fedavg", Hyper(batch=8), Phase("model", 1)), np.random.default_rng(0))
     trainer.correct(clients[1], test=True)
-    assert clients[0].private[0].abs().sum() > 0, "client 0 saw data"
-    assert clients[1].private[0].abs().sum() == 0, "client 1 did not"
+    means = [client.memory["buffer.extractor.2.running_mean"] for client in clients]
+    assert means[0].abs().sum() > 0, "client 0 saw data"
+    assert means[1].abs().sum() == 0, "client 1 did not"
 
 
 def test_layout_puts_the_extractor_first():

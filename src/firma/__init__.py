@@ -4,7 +4,7 @@
 >>> result = firma.run(dataset="digits", scenario="dir-0.1", method="fibfl++", clients=5, rounds=10, seed=0)
 >>> result.metrics["mean_accuracy"]  # doctest: +SKIP
 
-Names are imported on first use: `import firma` itself costs nothing, torch is loaded when something needs it.
+Names are imported on first use, so `import firma` is quick; torch is loaded when something needs it.
 """
 
 from importlib import import_module
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from firma.data.dataset import Dataset as Dataset
     from firma.data.dataset import load_dataset as load_dataset
     from firma.errors import BadInput as BadInput
-    from firma.experiment import Config as Config
     from firma.experiment import run as run
     from firma.experiment import run_all as run_all
     from firma.methods import METHODS as METHODS
@@ -25,16 +24,20 @@ if TYPE_CHECKING:
     from firma.results import Result as Result
     from firma.results import compare as compare
     from firma.results import load as load
+    from firma.run_config import RunConfig as Config
+    from firma.run_config import RunConfig as RunConfig
     from firma.settings import Hyper as Hyper
+
+    __version__: str
 
 _HOME = {
     "BadInput": "errors",
-    "Config": "experiment",
     "Dataset": "data.dataset",
     "Hyper": "settings",
     "METHODS": "methods",
     "Method": "methods",
     "Result": "results",
+    "RunConfig": "run_config",
     "SplitModel": "models.split",
     "ablations": "methods",
     "compare": "results",
@@ -52,7 +55,9 @@ __all__ = [  # imported on first use, see _HOME
     "Hyper",
     "Method",
     "Result",
+    "RunConfig",
     "SplitModel",
+    "__version__",
     "ablations",
     "compare",
     "load",
@@ -64,6 +69,11 @@ __all__ = [  # imported on first use, see _HOME
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("firma")
+    name = "RunConfig" if name == "Config" else name  # its name in version 0.1
     if name not in _HOME:
         raise AttributeError(f"module 'firma' has no attribute {name!r}")
     return getattr(import_module(f"firma.{_HOME[name]}"), name)

@@ -1,10 +1,38 @@
-"""Files and folders that survive a crash: each is there whole, or as it was before."""
+"""Files and folders that survive a crash: each is complete, or as it was before."""
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from firma.errors import BadInput
+
+
+def check_writable(folder: Path, option: str = "out") -> None:
+    """Create the output folder and try to write into it, before anybody waits for a run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise BadInput(f"{option} = {str(folder)!r}: cannot write there ({error.strerror})") from None
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a text file that several processes may write: temporary file of its own, fsync, rename."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)  # a temporary file is private, a result is not
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def write_synced(path: Path, raw: bytes) -> None:
@@ -16,7 +44,7 @@ def write_synced(path: Path, raw: bytes) -> None:
 
 
 def replace_synced(path: Path, raw: bytes) -> None:
-    """Replace a file that only this process writes."""
+    """Replace a file that only this process writes, and wait until the rename is on the disk."""
     draft = path.with_name(f".{path.name}.draft")
     write_synced(draft, raw)
     draft.replace(path)
@@ -25,7 +53,7 @@ def replace_synced(path: Path, raw: bytes) -> None:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """A draft to fill with synced files; it then takes the place of `target`. After an error nothing is left of it."""
+    """A draft folder to fill with synced files, which then replaces `target`; it is removed after an error."""
     draft = target.with_name(f".{target.name}.draft")
     try:
         shutil.rmtree(draft, ignore_errors=True)
@@ -41,7 +69,9 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the renames in a folder, are on the disk."""
+    """Wait until a file, or the renames in a folder, are on the disk. Windows cannot and need not sync a folder."""
+    if os.name != "posix" and path.is_dir():
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,23 +1,24 @@
-"""How parameters are written for the way from one peer to another: float32, bfloat16 or int8. Pure, no messages here.
+"""Encodings of parameters in messages: float32, bfloat16 or int8. Pure functions; messages are built elsewhere.
 
-One tensor, or a stretch of one, is encoded by itself. int8 is symmetric: every `BLOCK` elements share one float32
+Each tensor, or slice of a tensor, is encoded on its own. int8 is symmetric: every `BLOCK` elements share one float32
 scale, their largest magnitude / 127, and an element is the nearest of the 255 multiples, ties to even. Equal elements
 give equal bytes on every machine.
 """
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.errors import BadInput
+from firma.errors import unknown
+from firma.settings import Wire
 
-Wire = Literal["float32", "bfloat16", "int8"]
+__all__ = ["BLOCK", "WIRES", "Bytes", "Floats", "Wire", "checked_wire", "pack", "size", "unpack"]
 WIRES: tuple[Wire, ...] = get_args(Wire)
-BLOCK = 1024  # elements to a scale; docs/deploy.md has the measurement
+BLOCK = 1024  # elements per scale; docs/deploy.md has the measurement
 _LEVELS = 127
-_LARGEST = 1e38  # what the narrow encodings take; beyond it rounding up could give infinity
-_TINY = 2.0**-120  # a scale below this is none: whether a processor flushes such numbers must not matter
+_LARGEST = 1e38  # the largest magnitude that the narrow encodings accept; beyond it rounding could give infinity
+_TINY = 2.0**-120  # smaller scales count as 0: whether a processor flushes denormal numbers must not matter
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
@@ -27,18 +28,18 @@ def checked_wire(name: str) -> Wire:
     for wire in WIRES:
         if wire == name:
             return wire
-    raise BadInput(f"wire = {name!r}: choose from {', '.join(WIRES)}")
+    raise unknown("wire", name, WIRES)
 
 
 def size(wire: Wire, count: int) -> int:
-    """Bytes of `count` elements: 4 or 2 each, or 1 each and 4 for every begun block."""
+    """Bytes of `count` elements: 4 or 2 each, or 1 each plus 4 per block, the last block possibly short."""
     if wire == "int8":
         return count + 4 * _blocks(count)
     return count * (4 if wire == "float32" else 2)
 
 
 def pack(wire: Wire, values: Floats) -> Bytes:
-    """(n,) floats as (size,) bytes, little-endian; `ValueError` for what is not finite or too large to be narrowed."""
+    """(n,) floats as (size,) bytes, little-endian; `ValueError` for values that are not finite or too large."""
     values = np.ascontiguousarray(values, dtype="<f4")
     if not np.isfinite(values).all():
         raise ValueError("NaN or infinity")
@@ -50,9 +51,9 @@ def pack(wire: Wire, values: Floats) -> Bytes:
 
 
 def unpack(wire: Wire, raw: Bytes, count: int) -> Floats:
-    """(n,) floats of (size,) bytes; `ValueError` if they are not as many as they must be, or not all finite."""
+    """(n,) floats of (size,) bytes; `ValueError` if their number is wrong or a value is not finite."""
     if len(raw) != size(wire, count):
-        raise ValueError(f"{len(raw)} bytes where {size(wire, count)} are due")
+        raise ValueError(f"{len(raw)} bytes instead of {size(wire, count)}")
     if wire == "float32":
         values: Floats = raw.view("<f4")
     elif wire == "bfloat16":
@@ -86,16 +87,16 @@ def _expanded(raw: Bytes, count: int) -> Floats:
     blocks = _blocks(count)
     scales, levels = raw[: 4 * blocks].view("<f4"), raw[4 * blocks :].view(np.int8)
     if not (np.isfinite(scales).all() and (scales >= 0).all()):
-        raise ValueError("a scale that is no finite number from 0")
+        raise ValueError("a scale that is negative or not finite")
     if (levels < -_LEVELS).any():
-        raise ValueError("a level beyond those agreed on")
-    with np.errstate(over="ignore"):  # a scale that is too large gives infinity, which is then found
+        raise ValueError(f"a level below -{_LEVELS}")
+    with np.errstate(over="ignore"):  # too large a scale gives infinity, which unpack refuses
         values: Floats = (_grid(levels.astype(np.float32)) * scales[:, None]).reshape(-1)[:count]
     return values
 
 
 def _grid(values: Floats) -> Floats:
-    """(blocks, BLOCK) elements, the last row filled up with zeros."""
+    """(blocks, BLOCK) elements, the last row padded with zeros."""
     filled = np.zeros(_blocks(len(values)) * BLOCK, np.float32)
     filled[: len(values)] = values
     return filled.reshape(-1, BLOCK)

@@ -1,174 +1,175 @@
-"""From a configuration to results: `run` for one method and seed, `run_all` for a whole comparison."""
+"""From a configuration to results: `run` for one method and seed, `run_all` for a comparison.
+
+A configuration is resolved before anything is trained: `resolve` checks it, loads the data once and gives every run
+its row of the design table, its numbers and its seed. `execute` then trains one run after another.
+"""
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor
 
-from firma.assembly import assemble, device_of
-from firma.data.arrays import validation
-from firma.data.dataset import Dataset, DatasetSource, load_dataset
-from firma.data.partition import Partition, deal, default_scenario
+from firma.atomic_files import check_writable
+from firma.data.dataset import Array, Dataset, load_dataset
+from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenarios import parse
-from firma.encoding import Wire
-from firma.engines.engine import EngineName, Place, Start, started
-from firma.engines.federation import Federation, RoundOutcome
+from firma.engines.engine import EngineOptions, Start, started
+from firma.engines.federation import Federation
 from firma.errors import BadInput
-from firma.methods import METHODS, Method, lookup
-from firma.mixing.order import neighbours
-from firma.models.split import ModelSource
+from firma.methods import Method, check, lookup
+from firma.mixing.order import neighbours, similarity, two_opt
+from firma.models.split import ModelSource, build_model
 from firma.privacy.audit import Audit
-from firma.results import Result, check_writable
-from firma.settings import Preset, Split, build, hyper_for, split_for
+from firma.results import Result
+from firma.run_config import OnRound, RunConfig, takes_fields_of
+from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.training.client import ClientData
 
-OnRound = Callable[[str, int, RoundOutcome], None]
-
-
-class Config(BaseModel):
-    """What to run: the options of `firma run`, or a TOML file of the same names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: str = "digits"
-    scenario: str | None = None  # natural where the data say whose they are, else skew-1
-    method: tuple[str, ...] = ("fibfl++",)
-    clients: int | None = Field(None, ge=1)
-    rounds: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
-    seeds: int = Field(1, ge=1)
-    preset: Preset = "recommended"
-    device: str = "cpu"
-    path: Literal["auto", "autograd"] = "auto"
-    workers: int | None = Field(None, ge=1)
-    audit: bool = False
-    engine: EngineName = "simulation"
-    address: str | None = None
-    checkpoint: str | None = None
-    recover: int = Field(1, ge=0)
-    wire: Wire = "float32"
-    set: Mapping[str, Any] = Field(default_factory=dict)
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _one_or_all(cls, value: object) -> object:
-        names = [value] if isinstance(value, str) else value
-        return tuple(METHODS) if isinstance(names, list | tuple) and "all" in names else names
+__all__ = [
+    "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
+]  # fmt: skip
 
 
-def config(values: Mapping[str, Any]) -> Config:
-    """A checked configuration; every mistake that can be seen before loading data is reported here."""
-    checked = build(Config, values)
-    if checked.scenario is not None:
-        parse(checked.scenario)
-    for name in checked.method:
-        hyper_for(lookup(name).name, checked.preset, checked.set)
-    split_for(checked.preset, checked.set)
-    device_of(checked.device)
-    if checked.engine == "ray" and (checked.audit or checked.device != "cpu" or checked.wire != "float32"):
-        raise BadInput(
-            "engine = 'ray': it trains on CPUs, keeps no audit and passes float32; take the simulation for --audit, "
-            "--device or --wire"
-        )
-    if checked.engine != "ray" and checked.address is not None:
-        raise BadInput(f"address = {checked.address!r}: it is of a Ray cluster; add --engine ray")
-    if checked.checkpoint is not None and not checked.recover:
-        raise BadInput("recover = 0: then there is nothing for the checkpoint; take 1 or more")
-    if checked.audit and checked.checkpoint is not None:
-        raise BadInput("checkpoint: an audit cannot be resumed; leave one of the two out")
-    return checked
+@dataclass(frozen=True)
+class PlannedRun:
+    """One method with one seed: its row of the design table and its numbers."""
+
+    method: Method
+    hyper: Hyper
+    seed: int
 
 
-def run(
-    dataset: DatasetSource = "digits",
-    scenario: str | None = None,
-    method: str | Method = "fibfl++",
-    *,
-    clients: int | None = None,
-    rounds: int | None = None,
-    seed: int = 0,
-    preset: Preset = "recommended",
-    settings: Mapping[str, Any] | None = None,
-    model: ModelSource = "mlp",
-    device: str = "cpu",
-    path: Literal["auto", "autograd"] = "auto",
-    workers: int | None = None,
-    audit: bool = False,
-    engine: EngineName = "simulation",
-    address: str | None = None,
-    checkpoint: str | None = None,
-    recover: int = 1,
-    wire: Wire = "float32",
-    on_round: OnRound | None = None,
-) -> Result:
-    """Train one federation and return its result.
+@dataclass(frozen=True)
+class Experiment:
+    """A configuration with all that follows from it: the data, loaded, how to split them, and the runs in order."""
 
-    `dataset` is what `load_dataset` takes: a name, a file, a `Dataset`, arrays (x, y) or (x, y, x_test, y_test), or a
-    torch Dataset. `scenario` is natural where the data say whose they are, else skew-1. `method` is a name, a changed
-    row such as "fibfl++:order=given", or a `Method` of your own. `settings` are the fields of `Hyper` and `Split`, as
-    `--set` takes them. `model` is "mlp", a pair of modules (extractor, head), or a function that returns such a pair.
-    `path` "autograd" trains by torch even where compiled kernels could; `workers` clients are trained at a time, by
-    default one a core. `wire` is how messages write parameters: "float32", "bfloat16" or "int8", all passed for real.
-    `engine` "ray" runs on the Ray cluster at `address`, else on the one that this process has joined, else on one that
-    it starts; `recover` is the number of rounds after which the state is kept there for the case that a worker is lost.
-    With a folder `checkpoint` the same call goes on where a killed one stopped.
-    `on_round(method, seed, outcome)` is called after every round.
+    config: RunConfig
+    dataset: Dataset
+    scenario: str
+    split: Split
+    clients: int
+    rounds: int
+    runs: tuple[PlannedRun, ...]
+
+
+@takes_fields_of(RunConfig)
+def run(config: RunConfig) -> Result:
+    """Train one federation, with one method and one seed, and return its result.
+
+    `settings` are the fields of `Hyper` and `Split`, as `--set` takes them. `method` may be a `Method` of your own;
+    its numbers are those of the row that it was made from. Parameters:
     """
-    name = method if isinstance(method, str) else "local"
-    values = {"scenario": scenario, "method": [name], "clients": clients, "rounds": rounds, "seed": seed}
-    how = {"device": device, "path": path, "workers": workers, "audit": audit, "wire": wire}
-    where = {"engine": engine, "address": address, "checkpoint": checkpoint, "recover": recover}
-    checked = config(values | how | where | {"preset": preset, "set": settings or {}})
-    row = lookup(method) if isinstance(method, str) else method
-    with started(_place(checked)) as start:
-        return _run(checked, load_dataset(dataset), row, seed, model, on_round, start)
+    if config.seeds > 1 or len(config.methods) != 1:
+        raise BadInput("firma.run takes one method and one seed; use firma.run_all(firma.Config(...)) for several")
+    (result,) = run_all(config)
+    return result
 
 
-def run_all(checked: Config, on_round: OnRound | None = None) -> Iterator[Result]:
+def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Result]:
     """Every method and seed of a configuration, one result at a time."""
-    dataset = load_dataset(checked.dataset)
-    with started(_place(checked)) as start:
-        for name in checked.method:
-            for seed in range(checked.seed, checked.seed + checked.seeds):
-                yield _run(checked, dataset, lookup(name), seed, "mlp", on_round, start)
+    return execute(resolve(config), on_round or config.on_round)
 
 
-def _place(checked: Config) -> Place:
-    folder = Path(checked.checkpoint) if checked.checkpoint is not None else None
+def resolve(config: RunConfig) -> Experiment:
+    """Check all that can be checked before training, load the data, and look up the numbers of every run."""
+    if config.scenario is not None:
+        parse(config.scenario)
+    rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
+    numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
+    split = split_for(config.preset, config.settings)
+    device_of(config.device)
+    dataset = load_dataset(config.dataset)
+    if split.scored_on == "validation":
+        from firma.data.arrays import validation
+
+        dataset = validation(dataset)
+    seeds = range(config.seed, config.seed + config.seeds)
+    runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
+    return Experiment(
+        config,
+        dataset,
+        scenario=config.scenario or default_scenario(dataset),
+        split=split,
+        clients=config.clients or dataset.clients,
+        rounds=config.rounds or dataset.rounds,
+        runs=runs,
+    )
+
+
+def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator[Result]:
+    """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
+    with started(_engine_options(experiment.config)) as start:
+        for planned in experiment.runs:
+            yield _execute(experiment, planned, on_round, start)
+
+
+def assemble(
+    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
+    source: ModelSource, device: str,
+) -> Federation:  # fmt: skip
+    """The federation that an engine runs: data split, ring ordered, models initialised."""
+    clients = len(partition.train)
+    own = hyper.initial == "per-client"
+    sizes = (hyper.hidden, hyper.embedding)
+    models = [
+        build_model(source, dataset.shape, dataset.classes, sizes, seed, client)
+        for client in range(clients if own else 1)
+    ]
+    return Federation(
+        method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
+        _client_data(dataset, partition), models, device_of(device),
+    )  # fmt: skip
+
+
+def device_of(name: str) -> torch.device:
+    """The torch device of that name, if this machine has it."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput(f"device = {name!r}: not available on this machine ({str(error).splitlines()[0]})") from None
+    return device
+
+
+def _own(row: Method) -> Method:
+    """A row of the user's own, checked; where its numbers come from must not be a surprise."""
+    if not check(row).base:
+        warnings.warn(
+            f"method {row.name!r} has no base, so it trains with the defaults of firma.Hyper; "
+            "set base to a method's name to use its numbers",
+            UserWarning,
+            stacklevel=2,
+        )
+    return row
+
+
+def _engine_options(config: RunConfig) -> EngineOptions:
+    folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
         check_writable(folder, "checkpoint")
-    return Place(checked.engine, checked.address, checked.workers, folder, checked.recover)
+    return EngineOptions(config.engine, config.address, config.workers, folder, config.recover)
 
 
-def _run(
-    checked: Config,
-    dataset: Dataset,
-    method: Method,
-    seed: int,
-    source: ModelSource,
-    on_round: OnRound | None,
-    start: Start,
-) -> Result:
+def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
     began = time.perf_counter()
-    scenario = checked.scenario or default_scenario(dataset)
-    hyper = hyper_for(method.name, checked.preset, checked.set)
-    split = split_for(checked.preset, checked.set)
-    if split.scored_on == "validation":
-        dataset = validation(dataset)
-    partition = deal(dataset, scenario, checked.clients or dataset.clients, split, seed)
+    config, dataset = experiment.config, experiment.dataset
+    method, hyper, seed = planned.method, planned.hyper, planned.seed
+    partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
     federation = replace(
-        assemble(dataset, partition, method, hyper, checked.rounds or dataset.rounds, seed, source, checked.device),
-        backend=checked.path,
-        workers=checked.workers,
-        wire=checked.wire,
+        assemble(dataset, partition, method, hyper, experiment.rounds, seed, config.model, config.device),
+        backend=config.backend,
+        workers=config.workers,
+        wire=config.wire,
     )
-    audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if checked.audit else None
+    audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
     for outcome in running.rounds():
@@ -178,38 +179,61 @@ def _run(
     return Result(
         method=method.name,
         seed=seed,
-        config=describe(checked, dataset, partition, federation, split),
+        config=_described(experiment, partition, federation),
         history=np.stack([outcome.accuracies for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
         seconds=time.perf_counter() - began,
-        path=running.described,
+        backend=running.described,
         audit=audit.summary() if audit is not None else None,
         parameters=running.parameters,
         template=federation.models[0],
     )
 
 
-def describe(
-    checked: Config, dataset: Dataset, partition: Partition, federation: Federation, split: Split
-) -> dict[str, Any]:
+def _described(experiment: Experiment, partition: Partition, federation: Federation) -> dict[str, Any]:
     """All that decided a run and what it ran on: enough to repeat it."""
+    config = experiment.config
     return {
-        "dataset": dataset.name,
-        "scenario": checked.scenario or default_scenario(dataset),
+        "dataset": experiment.dataset.name,
+        "scenario": experiment.scenario,
         "clients": federation.clients,
         "dropped": list(partition.dropped),
         "samples": federation.sizes,
         "rounds": federation.rounds,
-        "preset": checked.preset,
+        "preset": config.preset,
+        "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "hyper": federation.hyper.model_dump(),
-        "split": split.model_dump(),
-        "device": checked.device,
-        "wire": checked.wire,
+        "split": experiment.split.model_dump(),
+        "device": config.device,
+        "wire": config.wire,
         "versions": {
             "firma": version("firma"),
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
     }
+
+
+def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
+    """The order of clients on the ring: as given, or by 2-opt from the class proportions of the training data."""
+    if method.order == "given":
+        return tuple(range(len(partition.train)))
+    proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
+    return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
+
+
+def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
+    def tensor(stored: Array) -> Tensor:
+        """Bytes stay bytes: a batch is scaled when it is used, see benchmarks/README.md."""
+        return torch.from_numpy(np.ascontiguousarray(stored) if stored.dtype == np.uint8 else stored.astype(np.float32))
+
+    def one(client: int) -> ClientData:
+        x_train, x_test = client_inputs(dataset, partition, client)
+        train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
+        return ClientData(
+            tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), dataset.scale
+        )
+
+    return [one(client) for client in range(len(partition.train))]

@@ -1,13 +1,13 @@
 """The design table: a method is a row of columns, and the code branches on columns, never on names.
 
-Standard library only, so that the table can be read anywhere and at once.
+This module imports the standard library only, so that the table can be read without loading anything else.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 
 Topology = Literal["none", "star", "ring"]
 Shares = Literal["nothing", "extractor", "model"]
@@ -22,20 +22,26 @@ Switch = Literal["no", "yes"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row of the table; `replace(row, column=value)` is an ablation."""
+    """One row of the table; `replace(row, column=value)` is an ablation.
+
+    `base` names the row of `METHODS` whose numbers (learning rate, epochs, …) are used. `replace` keeps it, so a
+    changed row trains with the numbers of the row it was made from, whatever its name. Without a base, the numbers are
+    the defaults of `Hyper`, the same under every preset.
+    """
 
     name: str
     topology: Topology
     shares: Shares
-    weights: Weights  # of the clients at the star's hub, or of the left and the right neighbour
+    weights: Weights  # of the clients at the server, or of the left and the right neighbour
     gate: Switch  # neighbours below the accuracy threshold lose weight
-    order: Order  # who sits next to whom on the ring
-    passes: Passes  # "cover" is ⌈N/2⌉ exchanges a round
-    retention: Retention  # how the share of its own parameters that a client keeps changes over rounds
+    order: Order  # of the clients on the ring
+    passes: Passes  # exchanges per round; "cover" is ⌈N/2⌉
+    retention: Retention  # how the share that a client keeps of its own parameters changes over rounds
     training: Training
     optimiser: Optimiser
     persistent: Switch  # optimiser state is kept across rounds
-    warmup: Switch  # the first rounds average everybody
+    warmup: Switch  # the first rounds average over all clients
+    base: str = ""  # not a column: whose numbers are used
 
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -65,9 +71,10 @@ _ROWS = (
     Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
 )
 # fmt: on
-METHODS: Mapping[str, Method] = {row.name: row for row in _ROWS}
+METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
+DEFAULT_METHOD = "fibfl++"
 
-# The numbers that differ between methods; what is not named here is the default of `Hyper`.
+# The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
 PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
@@ -94,44 +101,68 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
 
 
+# Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
+# run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
+NEUTRAL_COLUMNS: Mapping[str, str] = {}
+
+
+def stable_columns(row: Method) -> dict[str, str]:
+    """The columns that identify a run, by name."""
+    values = {column: str(getattr(row, column)) for column in COLUMNS}
+    return {column: value for column, value in values.items() if NEUTRAL_COLUMNS.get(column) != value}
+
+
 def lookup(name: str) -> Method:
     """The row called `name`, or a changed one: `fibfl++:order=given,gate=no`."""
     base, colon, changes = name.partition(":")
     if base not in METHODS:
-        raise BadInput(f"method: {base!r} is unknown; choose from {', '.join(METHODS)}")
+        raise unknown("method", base, METHODS)
     row = METHODS[base]
     for change in changes.split(",") if colon else ():
         column, _, value = change.partition("=")
         if column not in COLUMNS:
-            raise BadInput(f"method {name!r}: there is no column {column!r}; choose from {', '.join(COLUMNS)}")
-        if value not in COLUMNS[column]:
-            raise BadInput(f"method {name!r}: {column} = {value!r}; allowed are {', '.join(COLUMNS[column])}")
-        row = replace(row, **{column: value})  # type: ignore[arg-type]  # checked against COLUMNS
+            raise unknown(f"method {name!r}: column", column, COLUMNS)
+        row = replace(row, **{column: value})  # type: ignore[arg-type]  # check() compares it with COLUMNS
     return check(replace(row, name=name))
 
 
 def check(row: Method) -> Method:
-    """The row itself, if its columns fit together."""
+    """The row itself, if every column has an allowed value and the columns fit together."""
+    what = f"method {row.name!r}"
+    for column, allowed in COLUMNS.items():
+        if (value := getattr(row, column)) not in allowed:
+            raise BadInput(f"{what}: {column} = {value!r}; allowed are {', '.join(allowed)}")
+    if row.base and row.base not in METHODS:
+        raise BadInput(f"{what}: base = {row.base!r}; it must be one of {', '.join(METHODS)}, or empty")
     if (row.topology == "none") != (row.shares == "nothing"):
-        raise BadInput(f"method {row.name!r}: topology {row.topology!r} does not go with shares {row.shares!r}")
+        raise BadInput(
+            f"{what}: topology = {row.topology!r} cannot be combined with shares = {row.shares!r}; "
+            "topology none requires shares nothing, and vice versa"
+        )
     if row.topology == "star" and row.weights != "size":
-        raise BadInput(f"method {row.name!r}: a star weights its clients by size, not {row.weights!r}")
-    if row.topology == "ring" and (row.weights not in ("half", "golden") or row.retention == "none"):
-        raise BadInput(f"method {row.name!r}: a ring needs weights half or golden and retention constant or cosine")
+        raise BadInput(f"{what}: weights = {row.weights!r}; topology star requires weights size")
+    if row.topology == "ring" and row.weights not in ("half", "golden"):
+        raise BadInput(f"{what}: weights = {row.weights!r}; topology ring requires weights half or golden")
+    if row.topology == "ring" and row.retention == "none":
+        raise BadInput(f"{what}: retention = 'none'; topology ring requires retention constant or cosine")
     return row
 
 
+def columns(row: Method) -> dict[str, str]:
+    """What the method does, without its name and its base: equal columns and numbers give equal figures."""
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name not in ("name", "base")}
+
+
 def base_name(name: str) -> str:
-    """The name of the row that a changed row started from; its numbers are used."""
+    """The name of the row that a changed row such as `fibfl++:order=given` was made from."""
     return name.partition(":")[0]
 
 
 def ablations(full: Method, base: Method) -> Iterator[Method]:
     """`full` with each column in which it differs from `base` switched back, one at a time."""
-    for field in fields(Method):
-        value = getattr(base, field.name)
-        if field.name != "name" and getattr(full, field.name) != value:
-            yield lookup(f"{full.name}:{field.name}={value}")
+    for column, value in columns(base).items():
+        if getattr(full, column) != value:
+            yield lookup(f"{full.name}:{column}={value}")
 
 
 def properties(row: Method) -> dict[str, bool]:

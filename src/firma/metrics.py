@@ -1,4 +1,4 @@
-"""Arrays in, numbers out. `history` is (rounds, clients) test accuracy; rounds are counted from 1."""
+"""Metrics of a run, from `history`, the (rounds, clients) test accuracy; rounds are counted from 1."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ Accuracies = NDArray[np.float64]
 
 
 def gini(values: Accuracies) -> float:
-    """Gini coefficient in [0, 1]: mean absolute difference over twice the mean; 0 for equals and for all zeros."""
+    """Gini coefficient in [0, 1]: mean absolute difference over twice the mean; 0 if all are equal or zero."""
     ordered = np.sort(values)
     total = ordered.sum()
     if total <= 0:
@@ -19,13 +19,13 @@ def gini(values: Accuracies) -> float:
 
 
 def jain(values: Accuracies) -> float:
-    """Jain's fairness index in [1/N, 1]; 1 for equals and for all zeros."""
+    """Jain's fairness index in [1/N, 1]; 1 if all are equal or zero."""
     square = float((values**2).sum())
     return float(values.sum()) ** 2 / (len(values) * square) if square > 0 else 1.0
 
 
 def worst_fifth(values: Accuracies) -> float:
-    """Mean of the worst fifth of the clients, of one at least."""
+    """Mean of the worst fifth of the clients, at least one."""
     return float(np.sort(values)[: max(1, len(values) // 5)].mean())
 
 
@@ -41,12 +41,12 @@ def plateau_std(means: Accuracies) -> float:
 
 
 def largest_drop(means: Accuracies) -> float:
-    """The largest fall of the mean accuracy from one round to the next; 0 if it never fell."""
+    """The largest drop of the mean accuracy from one round to the next; 0 if it never dropped."""
     return max(0.0, float(-np.diff(means).min())) if len(means) > 1 else 0.0
 
 
 def summarise(history: Accuracies, sent_bytes: Sequence[int], messages: Sequence[int]) -> dict[str, float | int | None]:
-    """All metrics of one run; traffic is the mean over rounds, all clients together."""
+    """All metrics of one run; traffic is the mean per round, summed over clients."""
     means, final = history.mean(axis=1), history[-1]
     return {
         "mean_accuracy": float(final.mean()),

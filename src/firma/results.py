@@ -1,4 +1,4 @@
-"""Results of runs: what they hold, how they are compared, and how they are kept on disk, whole or not at all."""
+"""Results of runs: what they hold, how they are saved and loaded, and how they are compared."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Result:
     sent_bytes: tuple[int, ...]
     messages: tuple[int, ...]
     seconds: float
-    path: str = ""  # how clients were trained
+    backend: str = ""  # how clients were trained, and why so
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
@@ -51,7 +51,9 @@ class Result:
     def model(self, client: int) -> SplitModel:
         """Extractor and head of one client, as trained."""
         if self.parameters is None or self.template is None:
-            raise BadInput("this result holds figures only; models are kept by a run in this process")
+            raise BadInput(
+                "this result has no model: it was loaded from files, which hold parameters but no model structure"
+            )
         return self.template.filled(self.parameters[client])
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +67,7 @@ class Result:
             "bytes": list(self.sent_bytes),
             "messages": list(self.messages),
             "seconds": self.seconds,
-            "path": self.path,
+            "backend": self.backend,
             "metrics": self.metrics,
         }
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
@@ -74,8 +76,9 @@ class Result:
         """Write figures (result.json) and final parameters (parameters.safetensors) into a new folder."""
         target = Path(folder)
         if target.exists():
-            raise BadInput(f"save: {target} is there already; name a new folder")
-        with tempfile.TemporaryDirectory(dir=_made(target.parent)) as name:
+            raise BadInput(f"save: {str(target)!r} already exists; choose a new folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as name:
             draft = Path(name) / "draft"
             draft.mkdir()
             (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
@@ -89,13 +92,13 @@ class Result:
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """A run as `Result.save` wrote it; figures and parameters, without the model's structure."""
+    """A run as `Result.save` wrote it: figures and parameters, without the structure of the model."""
     source = Path(folder)
     try:
         document = json.loads((source / "result.json").read_text())
         values = from_dict(document)
     except (OSError, ValueError, KeyError) as error:
-        raise BadInput(f"load: {source} does not hold a result ({error})") from None
+        raise BadInput(f"load: {str(source)!r} does not hold a result ({error})") from None
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
@@ -113,21 +116,21 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         sent_bytes=tuple(document["bytes"]),
         messages=tuple(document["messages"]),
         seconds=document["seconds"],
-        path=document.get("path", ""),
+        backend=document.get("backend", document.get("path", "")),  # "path" in files of version 0.1
         audit=document.get("audit"),
     )
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A metric over the seeds of one method: mean, and standard deviation where there is more than one seed."""
+    """A metric over the seeds of one method: mean, and standard deviation if there is more than one seed."""
 
     mean: float | None
     deviation: float | None
 
 
 def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
-    """Method by method, every metric over its seeds; a metric that some seed never reached has no mean."""
+    """Every metric of every method over its seeds; a metric that some seed never reached has no mean."""
     groups: dict[str, list[dict[str, float | int | None]]] = {}
     for result in results:
         groups.setdefault(result.method, []).append(result.metrics)
@@ -141,32 +144,3 @@ def _summary(values: Sequence[float | int | None]) -> Summary:
     if len(numbers) < len(values):
         return Summary(None, None)
     return Summary(mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def check_writable(folder: Path, option: str = "out") -> None:
-    """Make the output folder and try it, before anyone waits for a run."""
-    try:
-        with tempfile.TemporaryFile(dir=_made(folder)):
-            pass
-    except OSError as error:
-        raise BadInput(f"{option} = {str(folder)!r}: cannot write there ({error.strerror})") from None
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file so that it is either complete or as it was before: temporary file, fsync, rename."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # a temporary file is private, a result is not
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

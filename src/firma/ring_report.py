@@ -1,4 +1,4 @@
-"""What 2-opt saves on a ring, and how the ring mixes: read off the data, before anyone trains."""
+"""The cost of a ring before and after 2-opt, and how fast it mixes, computed from the data without training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +18,11 @@ def ring_report(
     dataset: DatasetSource, scenario: str | None, method: str, clients: int | None, preset: str,
     settings: Mapping[str, Any], seed: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """What ordering saves and how the ring mixes in its last round, everybody past the gate and equally accurate."""
+    """Costs, and mixing in the last round if every client passes the gate with the same accuracy."""
     row, source = lookup(method), load_dataset(dataset)
     if row.topology != "ring":
-        raise BadInput(f"method = {method!r}: it has no ring; choose one with topology ring")
-    hyper, split = hyper_for(method, preset, settings), split_for(preset, settings)
+        raise BadInput(f"method = {method!r}: it must have topology ring, not {row.topology}")
+    hyper, split = hyper_for(row, preset, settings), split_for(preset, settings)
     scenario = scenario or default_scenario(source)
     partition = deal(source, scenario, clients or source.clients, split, seed)
     count = len(partition.train)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import firma.data.catalogue
+import firma.data.download
 
 
 @pytest.fixture(autouse=True)
@@ -17,12 +18,12 @@ def empty_cache(monkeypatch, tmp_path):
 
 def test_get_and_list(command, tmp_path, monkeypatch):
     known, arrays = make.small_mnist()
-    monkeypatch.setitem(firma.data.catalogue.KNOWN, "mnist", known)
+    monkeypatch.setitem(firma.data.catalogue.PUBLIC, "mnist", known)
     files = make.write_idx(tmp_path / "mine", arrays)
     code, out, _ = command("data", "get", "mnist", "--from", files)
     assert (code, "stored in" in out) == (0, True)
     code, out, _ = command("data", "get", "mnist")
-    assert (code, "is there already" in out) == (0, True)
+    assert (code, "already in" in out) == (0, True)
     _, out, _ = command("data", "list", "--json")
     rows = {row["name"]: row for row in json.loads(out)["datasets"]}
     assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10"]
@@ -38,16 +39,32 @@ def test_get_and_list(command, tmp_path, monkeypatch):
     assert code == 0
 
 
+def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_path, monkeypatch):
+    known, arrays = make.small_mnist()
+    monkeypatch.setitem(firma.data.catalogue.PUBLIC, "mnist", known)
+    files = make.write_idx(tmp_path / "mine", arrays)
+    command("data", "get", "mnist", "--from", files)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(firma.data.download, "decode", interrupted)
+    code, out, err = command("data", "get", "fashion-mnist", "--from", files)
+    assert (code, out) == (130, "")
+    assert err == "firma: interrupted while getting fashion-mnist; its partial files were removed\n"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mnist"]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["data", "get", "imagenet"], "not known; choose from mnist"),
+        (["data", "get", "imagenet"], "unknown; choose from mnist"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
-        (["data", "get", "all", "--from", "somewhere"], "name one data set"),
-        (["data", "get", "mnist", "--from", "nowhere"], "there is no such file or folder"),
+        (["data", "get", "all", "--from", "somewhere"], "name one data set only"),
+        (["data", "get", "mnist", "--from", "nowhere"], "no such file or folder"),
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
-        (["split", "--scenario", "natural"], "does not say whose"),
+        (["split", "--scenario", "natural"], "does not name the client of each row"),
         (["split", "--clients", "0"], "at least 1"),
         (["split", "--out", "/dev/null/x.png"], "cannot write there"),
     ],
@@ -94,5 +111,5 @@ def test_many_classes_and_clients_still_fit(command, tmp_path):
         "split", "--dataset", path, "--scenario", "iid", "--clients", "70", "--out", tmp_path / "p.png"
     )
     assert code == 0
-    assert "10 clients more" in out
-    assert "most of" in out
+    assert "10 more clients" in out
+    assert "most common" in out

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from firma.data.cache import wrong
+from firma.data.cache import wrong_content
 from firma.data.cifar_pickle import read_batch
 from firma.data.formats import decode, read_idx, read_sheet
 from firma.errors import BadInput
@@ -27,14 +27,14 @@ def pickle3(batch):
 def test_idx_files_plain_or_gzipped(tmp_path, packed):
     known, arrays = make.small_mnist()
     make.write_idx(tmp_path / "raw", arrays, packed)
-    assert wrong(known, decode(known, tmp_path)) is None
+    assert wrong_content(known, decode(known, tmp_path)) is None
 
 
 def test_idx_names_with_a_dot_are_known_too(tmp_path):
     known, arrays = make.small_mnist()
     for path in make.write_idx(tmp_path / "raw", arrays).iterdir():
         path.rename(path.with_name(path.name.replace("-idx", ".idx")))
-    assert wrong(known, decode(known, tmp_path)) is None
+    assert wrong_content(known, decode(known, tmp_path)) is None
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_cifar_in_each_of_its_forms(tmp_path, write, archived):
     known, arrays = make.small_cifar()
     folder = write(tmp_path / "cifar", arrays)
     source = make.write_tar(tmp_path / "cifar.tar.gz", folder) if archived else folder
-    assert wrong(known, decode(known, source)) is None
+    assert wrong_content(known, decode(known, source)) is None
 
 
 def test_what_is_missing_is_named(tmp_path):
     known, arrays = make.small_cifar()
     make.write_binary(tmp_path, arrays)
     (tmp_path / "data_batch_3.bin").unlink()
-    with pytest.raises(BadInput, match=r"no cifar10 there.*without data_batch_3\.bin"):
+    with pytest.raises(BadInput, match=r"does not contain cifar10.*without data_batch_3\.bin"):
         decode(known, tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_damaged_sheets(tmp_path):
     with pytest.raises(BadInput, match="not a sheet"):
         decode(known, tmp_path)
     Image.new("RGB", (1000, 2)).save(sheet)
-    with pytest.raises(BadInput, match="1000x2 pixels; 1024 wide"):
+    with pytest.raises(BadInput, match="1000x2 pixels; the width must be 1024"):
         decode(known, tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_an_archive_cannot_write_outside(tmp_path):
         link = tarfile.TarInfo("train-images-idx3-ubyte")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link)
-    assert wrong(known, decode(known, path)) is None
+    assert wrong_content(known, decode(known, path)) is None
     assert not (tmp_path.parent / f"{tmp_path.name}-escaped").exists()
 
 

@@ -11,7 +11,9 @@ from torch.utils.data import TensorDataset
 import firma
 from firma.data.arrays import from_arrays, held_out, natural
 from firma.data.dataset import load_dataset
+from firma.data.partition import deal
 from firma.errors import BadInput
+from firma.settings import Split
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 4)).astype(np.float32)
@@ -74,7 +76,7 @@ def test_natural_without_owners_of_the_tests_is_matched():
     digits = load_dataset("digits")
     owners = np.where(digits.y_train < 5, "low", "high")
     data = natural(digits, owners)
-    found = firma.data.deal(data, "natural", 2, firma.settings.Split(), 0)
+    found = deal(data, "natural", 2, Split(), 0)
     assert set(digits.y_test[found.test[0]]) == {5, 6, 7, 8, 9}
     assert set(digits.y_test[found.test[1]]) == {0, 1, 2, 3, 4}
 
@@ -83,19 +85,19 @@ def test_natural_without_owners_of_the_tests_is_matched():
     ("arguments", "words"),
     [
         ((X[:, 0], WORDS), "samples, features"),
-        ((X, WORDS[:-1]), r"y has shape \(59,\).*\(60,\) is needed"),
+        ((X, WORDS[:-1]), r"y has shape \(59,\).*must be \(60,\)"),
         ((X[:0], WORDS[:0]), "empty"),
-        ((X.astype(str), WORDS), "numbers are needed"),
+        ((X.astype(str), WORDS), "x holds <U32; it must hold numbers"),
         ((np.where(X > 2, np.nan, X), WORDS), "x holds NaN.*first is row"),
-        ((X, np.zeros(60, int)), "the class 0 alone; at least two"),
+        ((X, np.zeros(60, int)), "only the class 0; at least two"),
         ((X, np.where(np.arange(60) == 9, np.nan, 1.0)), r"y is missing \(NaN\) in row 9"),
         ((X, X[:, 0]), "y holds float32"),
         ((X, np.array([{}] * 60)), "y holds object"),
-        ((X, WORDS, X), "both x_test and y_test"),
+        ((X, WORDS, X), "must be given together"),
         ((X, WORDS, X[:, :2], WORDS), r"\(4,\).*\(2,\)"),
-        ((X, WORDS, X, WORDS, None, CLIENT), "client_test is there without client"),
+        ((X, WORDS, X, WORDS, None, CLIENT), "client_test requires client"),
         ((X, WORDS, None, None, CLIENT[:3]), r"client has shape \(3,\)"),
-        ((X, WORDS, None, None, CLIENT, CLIENT), "client_test is there without x_test"),
+        ((X, WORDS, None, None, CLIENT, CLIENT), "client_test requires x_test"),
     ],
 )
 def test_what_cannot_be_used(arguments, words):
@@ -124,7 +126,7 @@ def test_torch_data_sets():
     assert (len(pair.y_train), len(pair.y_test)) == (60, 30)
     with pytest.raises(BadInput, match="pairs"):
         load_dataset(Odd())
-    with pytest.raises(BadInput, match="a list is not one"):
+    with pytest.raises(BadInput, match="a list cannot be used"):
         load_dataset([X, WORDS])
 
 
@@ -145,7 +147,7 @@ def test_npz(tmp_path):
 def test_npz_that_cannot_be_used(tmp_path):
     path = tmp_path / "mine.npz"
     for arrays, words in (
-        ({"x": X}, "holds x; x and y are needed"),
+        ({"x": X}, "holds x; it must hold x and y"),
         ({"x": X, "y": WORDS, "extra": X}, "holds extra, x, y"),
         ({"x": X, "y": np.array([{}] * 60)}, "plain arrays"),
     ):
@@ -156,7 +158,7 @@ def test_npz_that_cannot_be_used(tmp_path):
     with pytest.raises(BadInput, match="no columns"):
         load_dataset(f"{path}:label")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(BadInput, match="not a sound"):
+    with pytest.raises(BadInput, match="file of plain arrays"):
         load_dataset(str(path))
     np.save(path.with_suffix(".npy"), X)
     path.with_suffix(".npy").rename(path)
@@ -209,9 +211,9 @@ def test_whole_numbers_are_sorted_as_numbers(tmp_path):
         ("a,label\n1,x\n2,\n", "column 'label' is empty in data row 2"),
         ("a,label\n", "a header and no rows"),
         ("", "no column label"),
-        ("label\nx\n", "nothing to learn from"),
-        ("a,label\n1,x\n2,x\n", "the class x alone"),
-        ("a,label\n1,\xff\n".encode("latin-1"), "not text in UTF-8"),
+        ("label\nx\n", "needs at least one feature"),
+        ("a,label\n1,x\n2,x\n", "only the class x"),
+        ("a,label\n1,\xff\n".encode("latin-1"), "not UTF-8 text"),
     ],
 )
 def test_csv_that_cannot_be_used(tmp_path, text, words):
@@ -258,7 +260,7 @@ def test_parquet_that_cannot_be_used(tmp_path):
     with pytest.raises(BadInput, match="column 'label' is empty in data row 3"):
         load_dataset(str(write_parquet(path, a=[1, 2, 3], label=["x", "y", None])))
     path.write_bytes(b"PAR1 nonsense")
-    with pytest.raises(BadInput, match="not a sound Parquet file"):
+    with pytest.raises(BadInput, match="not a valid Parquet file"):
         load_dataset(str(path))
 
 
@@ -272,7 +274,7 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
 
 def test_names_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRMA_DATA", str(tmp_path))
-    with pytest.raises(BadInput, match=r"'mnist': not in .* yet; get it with: firma data get mnist"):
+    with pytest.raises(BadInput, match=r"'mnist': not in .*; download it with: firma data get mnist"):
         load_dataset("mnist")
-    with pytest.raises(BadInput, match=r"choose digits, mnist, fashion-mnist, cifar10, or a file"):
+    with pytest.raises(BadInput, match=r"choose from digits, mnist, fashion-mnist, cifar10, or give a file"):
         load_dataset("imagenet")

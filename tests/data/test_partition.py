@@ -104,9 +104,9 @@ def test_natural_tests_are_taken_as_they_are():
     mine = natural(data, np.arange(100) % 2, np.arange(20) // 10)
     found = deal(mine, "natural", 2, ALL, 0)
     assert found.test[0].tolist() == list(range(10))
-    with pytest.raises(BadInput, match="has 2 by nature"):
+    with pytest.raises(BadInput, match="names 2 clients"):
         deal(mine, "natural", 3, ALL, 0)
-    with pytest.raises(BadInput, match="does not say whose rows"):
+    with pytest.raises(BadInput, match="does not name the client of each row"):
         deal(data, "natural", 2, ALL, 0)
     with pytest.raises(BadInput, match=r"client has shape \(3,\)"):
         natural(data, np.arange(3))
@@ -145,7 +145,7 @@ def test_a_picture_that_is_not_square_keeps_its_middle():
 
 def test_only_images_turn():
     data = load_dataset((np.random.default_rng(0).normal(size=(50, 6)), np.arange(50) % 2))
-    with pytest.raises(BadInput, match=r"rotate-.*shape \(6,\); images are needed"):
+    with pytest.raises(BadInput, match=r"rotate-.*shape \(6,\); they must be images"):
         deal(data, "rotate-45", 2, ALL, 0)
 
 
@@ -153,7 +153,7 @@ def test_only_images_turn():
     "text", ["", "dir", "dir-0", "dir--1", "skew-1.5", "skew-0", "rotate-", "Natural", "dir-1e999"]
 )
 def test_scenarios_that_are_none(text):
-    with pytest.raises(BadInput, match="choose iid, dir-ALPHA"):
+    with pytest.raises(BadInput, match="choose from iid, dir-ALPHA"):
         parse(text)
 
 

@@ -5,23 +5,23 @@ import time
 import numpy as np
 import pytest
 
-from firma.data.cache import cache_folder, open_known, present, wrong
-from firma.data.catalogue import KNOWN
+from firma.data.cache import cache_folder, open_cached, present, wrong_content
+from firma.data.catalogue import PUBLIC, SIZES
 from firma.data.dataset import load_dataset
 
 
 def needs(name):
-    if not present(KNOWN[name], cache_folder()):
-        pytest.skip(f"{name} is not in {cache_folder()}; get it with: firma data get {name}")
+    if not present(PUBLIC[name], cache_folder()):
+        pytest.skip(f"{name} is not in {cache_folder()}; download it with: firma data get {name}")
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_content_is_as_published(name):
     needs(name)
-    assert wrong(KNOWN[name], open_known(KNOWN[name], cache_folder())) is None
+    assert wrong_content(PUBLIC[name], open_cached(PUBLIC[name], cache_folder())) is None
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_opening_is_fast_and_reads_no_pixels(name):
     needs(name)
     started = time.perf_counter()
@@ -29,7 +29,16 @@ def test_opening_is_fast_and_reads_no_pixels(name):
     assert time.perf_counter() - started < 0.5
     assert isinstance(data.x_train, np.memmap)
     assert data.x_train.dtype == np.uint8
-    assert data.labels == KNOWN[name].labels
+    assert data.labels == PUBLIC[name].labels
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_the_data(name):
+    if name in PUBLIC:
+        needs(name)
+    data, size = load_dataset(name), SIZES[name]
+    assert (len(data.y_train), data.shape, data.classes) == (size.train, size.shape, size.classes)
+    assert (data.clients, data.rounds) == (size.clients, size.rounds)
 
 
 def test_mnist_facts():

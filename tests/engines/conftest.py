@@ -9,6 +9,8 @@ import sys
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from tests.processes import running
+
 # A token for the clusters of these tests alone; Ray reads it when it is imported.
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
@@ -35,7 +37,7 @@ def address():
     """A running cluster."""
     pytest.importorskip("ray")
     command = [sys.executable, "-c", START]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process.stdout.readline().strip()
         process.stdin.close()
         process.wait(timeout=60)
@@ -51,9 +53,9 @@ def cluster(address):
 
 
 @pytest.fixture(scope="module")
-def crews(cluster):
+def pools(cluster):
     """Crews of one and of three processes."""
-    from firma.engines.actor_pool import Crew
+    from firma.engines.actor_pool import ActorPool
 
-    with Crew(workers=1) as one, Crew(workers=4, count=3) as three:
+    with ActorPool(workers=1) as one, ActorPool(workers=4, count=3) as three:
         yield {1: one, 3: three}

@@ -12,7 +12,7 @@ from torch import nn
 
 import firma
 from conftest import FEATURES, toy_data
-from firma.engines.checkpoint import Keep
+from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
@@ -41,40 +41,40 @@ def assert_same(ours, theirs, exactly=False):
 
 @pytest.mark.parametrize("processes", [1, 3])
 @pytest.mark.parametrize("method", METHODS)
-def test_same_figures_as_the_simulation(make_federation, crews, method, processes):
+def test_same_figures_as_the_simulation(make_federation, pools, method, processes):
     federation = make_federation(method, 5, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 4, 2))
-    assert_same(finish(RayFederation(federation, crews[processes])), finish(Simulation(federation)))
+    assert_same(finish(RayFederation(federation, pools[processes])), finish(Simulation(federation)))
 
 
 @pytest.mark.parametrize("clients", [1, 2])
-def test_fewer_clients_than_processes(make_federation, crews, clients):
+def test_fewer_clients_than_processes(make_federation, pools, clients):
     federation = make_federation("fibfl++", clients, rounds=6)
-    assert_same(finish(RayFederation(federation, crews[3])), finish(Simulation(federation)))
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
 
 
-def test_large_rings_lend_edges_only(make_federation, crews, monkeypatch):
+def test_large_rings_send_edges_only(make_federation, pools, monkeypatch):
     federation = make_federation("fibfl+", 600, rounds=1, extractor_epochs=1, head_epochs=0)
-    ours, borrowed = RayFederation(federation, crews[3]), []
+    ours, read = RayFederation(federation, pools[3]), []
     call = ours._call
 
     def listen(group, name, *arguments):
-        if name == "blend":
-            borrowed.extend(client for clients in arguments[2] for client in clients)
+        if name == "mix":
+            read.extend(client for clients in arguments[2] for client in clients)
         return call(group, name, *arguments)
 
     monkeypatch.setattr(ours, "_call", listen)
     assert_same(finish(ours), finish(Simulation(federation)))
-    assert 6 <= len(borrowed) <= 3 * (2 + 2 * 64)
+    assert 6 <= len(read) <= 3 * (2 + 2 * 64)
 
 
-def test_models_with_memory_and_chance_and_weights_of_their_own(make_federation, crews):
+def test_models_with_memory_and_chance_and_weights_of_their_own(make_federation, pools):
     def model(seed):
         torch.manual_seed(seed)
         extractor = nn.Sequential(nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Dropout(0.2))
         return SplitModel(extractor, nn.Linear(16, 4))
 
     federation = replace(make_federation("fibfl", 5), models=[model(client) for client in range(5)])
-    assert_same(finish(RayFederation(federation, crews[3])), finish(Simulation(federation)), exactly=True)
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
 
 
 def test_clients_are_dealt_by_samples_and_sit_together():
@@ -85,28 +85,28 @@ def test_clients_are_dealt_by_samples_and_sit_together():
     assert groups(range(3), [98, 1, 1], [1, 1, 1]) == [(0,), (1,), (2,)]
 
 
-def kill(crew, index):
-    os.kill(answers(crew.posts[index].actor.ready.remote()), signal.SIGKILL)
+def kill(pool, index):
+    os.kill(answers(pool.slots[index].actor.ready.remote()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("recover", [0, 2])
-def test_a_killed_worker_is_replaced_and_nothing_changes(make_federation, crews, recover):
+def test_a_killed_worker_is_replaced_and_nothing_changes(make_federation, pools, recover):
     federation = make_federation("fibfl++", 5, rounds=6)
-    engine, outcomes = RayFederation(federation, crews[3], recover=recover), []
+    engine, outcomes = RayFederation(federation, pools[3], recover=recover), []
     for outcome in engine.rounds():
         outcomes.append(outcome)
         if outcome.number == 2:
-            kill(crews[3], 1)
+            kill(pools[3], 1)
     assert [outcome.number for outcome in outcomes] == list(range(6))
-    history, parameters, _ = finish(RayFederation(federation, crews[3]))
+    history, parameters, _ = finish(RayFederation(federation, pools[3]))
     np.testing.assert_array_equal([outcome.accuracies for outcome in outcomes], history)
     assert torch.equal(engine.parameters, parameters)
 
 
-def test_a_worker_killed_while_it_trains(make_federation, crews):
+def test_a_worker_killed_while_it_trains(make_federation, pools):
     federation = make_federation("fibfl+", 5, rounds=3, extractor_epochs=2500)
-    pid = answers(crews[1].posts[0].actor.ready.remote())
-    engine, died = RayFederation(federation, crews[1]), []
+    pid = answers(pools[1].slots[0].actor.ready.remote())
+    engine, died = RayFederation(federation, pools[1]), []
     rounds = engine.rounds()
     first = next(rounds)
     timer = threading.Timer(0.2, lambda: (os.kill(pid, signal.SIGKILL), died.append(first.number)))
@@ -114,27 +114,27 @@ def test_a_worker_killed_while_it_trains(make_federation, crews):
     rest = list(rounds)
     timer.join()
     assert died == [0]
-    assert answers(crews[1].posts[0].actor.ready.remote()) != pid
+    assert answers(pools[1].slots[0].actor.ready.remote()) != pid
     theirs = finish(Simulation(federation))
     np.testing.assert_array_equal([outcome.accuracies for outcome in [first, *rest]], theirs[0])
     assert torch.equal(engine.parameters, theirs[1])
 
 
-def test_a_worker_that_dies_every_time_is_an_error_and_no_loop(make_federation, crews, monkeypatch):
-    engine = RayFederation(make_federation("local", 3), crews[1])
+def test_a_worker_that_dies_every_time_is_an_error_and_no_loop(make_federation, pools, monkeypatch):
+    engine = RayFederation(make_federation("local", 3), pools[1])
     enter = engine._enter
-    monkeypatch.setattr(engine, "_enter", lambda: (enter(), kill(crews[1], 0)))
+    monkeypatch.setattr(engine, "_enter", lambda: (enter(), kill(pools[1], 0)))
     monkeypatch.setattr("firma.engines.ray._ATTEMPTS", 2)
     with pytest.raises(firma.BadInput, match="round 1 failed 2 times"):
         list(engine.rounds())
-    crews[1].mend()
+    pools[1].repair()
 
 
-def test_an_error_in_a_worker_is_that_error_here(make_federation, crews):
+def test_an_error_in_a_worker_is_that_error_here(make_federation, pools):
     federation = make_federation("fedavg", 3)
     broken = replace(federation, models=[SplitModel(*mlp((FEATURES + 1,), 4, 16, 8))], backend="autograd")
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        list(RayFederation(broken, crews[1]).rounds())
+        list(RayFederation(broken, pools[1]).rounds())
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def stopped_after(engine, count):
 
 @pytest.mark.parametrize("method", ["fibfl++", "fedrep"])
 def test_a_checkpoint_is_resumed_by_any_number_of_processes_and_by_the_simulation(
-    make_federation, crews, tmp_path, method
+    make_federation, pools, tmp_path, method
 ):
     federation = make_federation(method, 5, rounds=6, order=(0, 3, 1, 4, 2))
-    whole = finish(RayFederation(federation, crews[3]))
-    stopped_after(RayFederation(federation, crews[3], Keep(tmp_path, federation)), 4)
-    again = RayFederation(federation, crews[1], Keep(tmp_path, federation))
+    whole = finish(RayFederation(federation, pools[3]))
+    stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 4)
+    again = RayFederation(federation, pools[1], RunCheckpoints(tmp_path, federation))
     assert_same(finish(again), whole, exactly=True)
-    assert_same(finish(Simulation(federation, keep=Keep(tmp_path, federation))), whole, exactly=True)
+    assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole, exactly=True)
 
 
 def test_spread_work_whose_process_dies_is_done_again(cluster, tmp_path):
@@ -186,9 +186,9 @@ def test_spread_work_whose_process_dies_is_done_again(cluster, tmp_path):
     assert given[0].exists()
 
 
-def test_toy_data_are_what_the_groups_get(make_federation, crews):
+def test_toy_data_are_what_the_groups_get(make_federation, pools):
     federation = make_federation("local", 3, rounds=1)
-    engine = RayFederation(federation, crews[3])
+    engine = RayFederation(federation, pools[3])
     list(engine.rounds())
     packed = [each for reference in engine._data for each in answers(reference)]
     for (x, y, *_), data in zip(packed, toy_data(3), strict=True):

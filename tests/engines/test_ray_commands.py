@@ -1,18 +1,17 @@
 """firma run and firma reproduce on a cluster: the same tables, messages and habits as without one."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import torch
 
 import firma
-from firma.study.store import read_all
+from firma.sweep.store import read_cells
+from tests.processes import running, wait_until
 
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
 
@@ -29,13 +28,13 @@ def test_without_ray_it_says_what_to_install(command, monkeypatch, tmp_path, wor
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run", "--engine", "ray", "--audit"], "keeps no audit"),
+        (["run", "--engine", "ray", "--audit"], "cannot be combined with --audit"),
         (["run", "--engine", "ray", "--wire", "int8"], "passes float32"),
-        (["run", "--address", "here:1"], "add --engine ray"),
+        (["run", "--address", "here:1"], "--address requires --engine ray"),
         (["run", "--engine", "spark"], "engine = 'spark'"),
-        (["run", "--checkpoint", "x", "--recover", "0"], "recover = 0"),
+        (["run", "--checkpoint", "x", "--recover", "0"], "--checkpoint needs --recover 1 or more"),
         (["run", "--checkpoint", "x", "--audit"], "cannot be resumed"),
-        (["reproduce", "--address", "here:1"], "goes with ray"),
+        (["reproduce", "--address", "here:1"], "--address requires --engine ray"),
         (["reproduce", "--engine", "spark"], "engine = 'spark'"),
     ],
 )
@@ -48,7 +47,10 @@ def test_what_does_not_go_together(command, monkeypatch, tmp_path, words, says):
 
 
 def test_importing_the_commands_does_not_import_ray():
-    script = "import sys, firma.cli, firma.experiment, firma.study.runner; print('ray' in sys.modules)"
+    script = (
+        "import sys, firma.cli, firma.experiment, firma.sweep.runner; "
+        "[firma.cli.command(name) for name in firma.cli.COMMANDS]; print('ray' in sys.modules)"
+    )
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output == "False\n"
 
@@ -57,7 +59,9 @@ def test_nobody_at_the_address_is_one_line_at_once(command):
     pytest.importorskip("ray")
     code, out, err = command("run", "--engine", "ray", "--address", "127.0.0.1:1")
     assert (code, out) == (2, "")
-    assert err == "firma: address = '127.0.0.1:1': nobody answers there (Connection refused)\n"
+    assert (
+        err == "firma: address = '127.0.0.1:1': nothing answers there (Connection refused); check the host and port\n"
+    )
 
 
 def test_run_gives_the_simulations_figures(command, cluster):
@@ -67,7 +71,7 @@ def test_run_gives_the_simulations_figures(command, cluster):
     for left, right in zip(json.loads(ours)["results"], json.loads(theirs)["results"], strict=True):
         assert left["history"] == right["history"]
         assert (left["bytes"], left["messages"], left["order"]) == (right["bytes"], right["messages"], right["order"])
-        assert "on Ray" in left["path"]
+        assert "on Ray" in left["backend"]
 
 
 def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster):
@@ -77,13 +81,14 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
-    files = sorted((tmp_path / "ray" / "cells").iterdir())
+    files = sorted((tmp_path / "ray").glob("*.jsonl"))
+    assert [path.name for path in files] == ["digits-paper.jsonl", "digits-published.jsonl"]
     times = [path.stat().st_mtime_ns for path in files]
     _, out, _ = command(*words, str(tmp_path / "ray"), "--engine", "ray")
-    assert "0 cells run, 4 were there already" in out
+    assert "0 cells run, 4 already existed" in out
     assert [path.stat().st_mtime_ns for path in files] == times
     command(*words, str(tmp_path / "one"))
-    ours, theirs = read_all(tmp_path / "ray"), read_all(tmp_path / "one")
+    ours, theirs = read_cells(tmp_path / "ray"), read_cells(tmp_path / "one")
     for left, right in zip(ours, theirs, strict=True):
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 
@@ -92,18 +97,18 @@ RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "r
 DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
 
 
-def wait_for(found, process):
-    deadline = time.monotonic() + 120
-    while not found():
+def wait_for(pattern, folder, process):
+    def found():
         assert process.poll() is None, "it ended too soon"
-        assert time.monotonic() < deadline, "nothing was saved"
-        time.sleep(0.01)
+        return list(folder.glob(pattern))
+
+    wait_until(found, 120, f"{pattern} is saved")
 
 
-def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_path):
+def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, start, tmp_path):
     whole = firma.run("digits", "dir-0.5", "fibfl++", **RUN)
-    process = subprocess.Popen([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)])
-    wait_for(lambda: list(tmp_path.glob("*/round-000002")), process)
+    process = start(running([sys.executable, "-c", DRIVER.format(address, str(tmp_path), RUN)]))
+    wait_for("*/round-000002", tmp_path, process)
     process.send_signal(signal.SIGKILL)
     process.wait(timeout=60)
     saved = max(tmp_path.glob("*/round-*"))  # there are two, if it died before it had thrown the older one away
@@ -118,7 +123,7 @@ def test_a_driver_killed_with_kill_9_resumes_bit_by_bit(address, cluster, tmp_pa
     assert again.sent_bytes == whole.sent_bytes
 
 
-def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
+def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, start, tmp_path):
     words = [
         "run",
         "--engine",
@@ -132,14 +137,12 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, tmp_path):
         "--rounds",
         "9999",
     ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "firma", *words, "--checkpoint", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
-    wait_for(lambda: list(tmp_path.glob("*/round-*")), process)
+    command = [sys.executable, "-m", "firma", *words, "--checkpoint", str(tmp_path)]
+    process = start(running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    wait_for("*/round-*", tmp_path, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.startswith("firma: interrupted; the rounds that were done are kept in")
+    assert err.startswith(f"firma: interrupted; completed rounds are saved in {tmp_path}")
     assert "Traceback" not in err

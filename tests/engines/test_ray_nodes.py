@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,11 @@ import pytest
 import torch
 
 pytest.importorskip("ray")
-from firma.engines.actor_pool import Crew
+from firma.engines.actor_pool import ActorPool
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, connected, nodes, ray
 from firma.engines.simulation import Simulation
+from tests.processes import running, wait_until
 
 TWO_NODES = """
 import sys
@@ -38,23 +38,22 @@ def test_clients_of_a_dead_node_go_on_elsewhere(make_federation):
     federation = make_federation("fibfl++", 5, rounds=6)
     outcomes = []
     command = [sys.executable, "-c", TWO_NODES]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            with connected(process.stdout.readline().strip()), Crew() as crew:
-                before = {post.node for post in crew.posts}
+            with connected(process.stdout.readline().strip()), ActorPool() as pool:
+                before = {post.node for post in pool.slots}
                 assert len(before) == 2
-                (far,) = (post for post in crew.posts if post.node != ray().get_runtime_context().get_node_id())
+                (far,) = (post for post in pool.slots if post.node != ray().get_runtime_context().get_node_id())
                 worker = Path(f"/proc/{answers(far.actor.ready.remote())}")
-                engine = RayFederation(federation, crew)
+                engine = RayFederation(federation, pool)
                 for outcome in engine.rounds():
                     outcomes.append(outcome)
                     if outcome.number == 2:
                         process.stdin.write("\n")
                         process.stdin.flush()
                         assert process.stdout.readline() == "gone\n"
-                        while worker.exists():  # it sees within a second that its node is gone
-                            time.sleep(0.05)
-                after = {post.node for post in crew.posts}
+                        wait_until(lambda: not worker.exists(), 60, "the worker sees that its node is gone")
+                after = {post.node for post in pool.slots}
                 assert len(after) == 1
                 assert after < before
                 assert after == set(nodes())

@@ -1,8 +1,11 @@
 """Small rings on loopback: real keys, real sockets, real TLS."""
 
+import os
+import random
 import socket
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +38,33 @@ class Fixture:
         return self.folder / NAMES[number] / "state"
 
 
+def own_ports():
+    """Ports that no other worker of this test run uses, in turn, without end.
+
+    They lie below the range from which the kernel takes ports for outgoing connections, so none of those can take one
+    before the ring listens on it.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % workers
+    part = range(12_000 + worker, 32_000, workers)
+    start = random.SystemRandom().randrange(len(part))  # another run on this machine begins elsewhere
+    return cycle([*part[start:], *part[:start]])
+
+
+PORTS = own_ports()
+
+
+def is_free(port):
+    with socket.socket() as each:
+        try:
+            each.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    return list(islice(filter(is_free, PORTS), count))
 
 
 def made_ring(

@@ -10,8 +10,11 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -24,9 +27,10 @@ from firma.peer.runtime.local_training import LocalSite, load_own
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
-from firma.peer.transport import client
+from firma.peer.transport.client import Client
 from firma.protocol import Participant
 from firma.schedule import plan
+from tests.processes import wait_until
 
 from .conftest import NAMES
 
@@ -56,27 +60,42 @@ def _at(condition, act=die):
     return lambda *args, **kwargs: act() if condition(*args, **kwargs) else None
 
 
-def _mid_transfer(turn, step):
-    """Half of the numbers leave, then the process is gone."""
-    whole, now = client.chunks, [None]
-    _wrap(RoundLoop, "send", before=lambda self, work: now.__setitem__(0, work.tag[1:]))
+def _bytes_acknowledged():
+    """Over all TCP connections of this process, what the other side's kernel has (tcpi_bytes_acked)."""
+    total = 0
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # no socket, or closed meanwhile
+            each = socket.socket(fileno=int(handle.name))
+            with suppress(OSError):  # not of TCP
+                total += struct.unpack_from("Q", each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), 120)[0]
+            each.detach()
+    return total
 
-    def halved(values):
-        if now[0] != (turn, step):
-            yield from whole(values)
-            return
-        yield bytes(values.tobytes()[: values.nbytes // 2])
-        time.sleep(0.2)  # let it get on the line
+
+def _mid_transfer(turn, step):
+    """A message's header and half of its numbers arrive, then the process is gone."""
+    attempt = Client._attempt
+
+    def halved(parts):
+        header, *rest = parts
+        numbers, before = b"".join(rest), _bytes_acknowledged()
+        half = numbers[: len(numbers) // 2]
+        yield header
+        yield half
+        sent = before + len(header) + len(half)
+        wait_until(lambda: _bytes_acknowledged() >= sent, 30, "half of the numbers have arrived")
         die()
 
-    client.chunks = halved
+    def cut_off(self, member, tag, parts, on_line):
+        return attempt(self, member, tag, halved(parts) if tag[1:] == (turn, step) else parts, on_line)
+
+    Client._attempt = cut_off
 
 
 def _one_by_one(self, work):
     """Wait for the acknowledgement of all that was sent in an exchange before the next one begins."""
     del work
-    while not self._driver._client.queue.idle:
-        time.sleep(0.002)
+    wait_until(lambda: self._driver._client.queue.idle, 60, "everything is acknowledged")
 
 
 def _full_disk(number):
@@ -134,6 +153,7 @@ FAULTS = {
     "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
     "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
     "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
+    # For these two, time is the fault: a training that does not end, one that takes longer.
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
@@ -199,7 +219,7 @@ class Crew:
     def signal(self, number, which):
         os.kill(self.processes[number].pid, which)
 
-    def finish(self, *numbers, timeout=60):
+    def finish(self, *numbers, timeout=120):
         """Exit codes; with `numbers` of those only."""
         end = time.monotonic() + timeout
         chosen = numbers or tuple(self.processes)
@@ -233,17 +253,15 @@ class Crew:
     def rounds(self, number):
         return [(event["view"], event["number"]) for event in self.events(number, "round")]
 
-    def wait(self, condition, timeout=40):
-        end = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < end, {NAMES[n]: self.out(n)[-800:] for n in self.processes}
-            time.sleep(0.05)
+    def wait(self, condition, what):
+        wait_until(condition, 120, lambda: f"{what}; { ({NAMES[n]: self.out(n)[-800:] for n in self.processes}) }")
 
-    def wait_round(self, number, rounds, timeout=40):
-        self.wait(lambda: any(done >= rounds for _, done in self.rounds(number)), timeout)
+    def wait_round(self, number, rounds):
+        what = f"{NAMES[number]} has completed {rounds} rounds"
+        self.wait(lambda: any(done >= rounds for _, done in self.rounds(number)), what)
 
-    def wait_notice(self, number, text, timeout=40):
-        self.wait(lambda: text in self.out(number), timeout)
+    def wait_notice(self, number, text):
+        self.wait(lambda: text in self.out(number), f"{NAMES[number]} says {text!r}")
 
     def views(self):
         """All views that anybody followed, by number; two that differ are a failed agreement."""
@@ -298,7 +316,7 @@ def _go_to(made, site, number, start):
 
 def _lockstep(sites, order, today):
     accuracies = {n: sites[n].train(today) for n in order}
-    parts = {n: Participant(n, order, sites[n].shared, accuracies[n], len(sites[n].client.labels)) for n in order}
+    parts = {n: Participant(n, order, sites[n].shared, accuracies[n], len(sites[n].client.data.labels)) for n in order}
     peers = {n: exchange_of(today, part) for n, part in parts.items()}
     results, waiting = {}, {}
     for number, peer in peers.items():

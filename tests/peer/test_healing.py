@@ -5,6 +5,7 @@ import random
 import signal
 import socket
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from firma.peer.runtime.audit_log import audit
 from firma.peer.runtime.checkpoint import latest, read
+from tests.processes import assert_holds
 
 from .conftest import NAMES
 from .crew import Crew, replayed
@@ -26,16 +28,15 @@ PHASES = [
 @pytest.fixture
 def crew(make_ring):
     """`crew(members, rounds, ...)`: a ring that is ended with the test."""
-    crews = []
+    with ExitStack() as crews:
 
-    def make(members=3, rounds=6, method="fibfl++:warmup=no", pace=0.0, scenario="iid", **changes):
-        made = make_ring(method, members, rounds, scenario, **({"patience": 1.5, "gathering": 30.0} | changes))
-        crews.append(Crew(made, pace=pace))
-        return crews[-1]
+        def make(members=3, rounds=6, method="fibfl++:warmup=no", pace=0.0, scenario="iid", **changes):
+            made = make_ring(method, members, rounds, scenario, **({"patience": 1.5, "gathering": 30.0} | changes))
+            each = Crew(made, pace=pace)
+            crews.callback(each.end)
+            return each
 
-    yield make
-    for each in crews:
-        each.end()
+        yield make
 
 
 ENDLESS = 100_000  # rounds: the test ends the ring when it has seen enough
@@ -59,13 +60,13 @@ def let_in(crew, number):
         starts, views = crew.events(number, "started"), crew.events(number, "view")
         return len(starts) > 1 and views and views[-1]["time"] > starts[-1]["time"]
 
-    crew.wait(seated)
+    crew.wait(seated, f"{NAMES[number]} is let in")
 
 
 def some_rounds(crew, *members, more=2):
     """Until each of them has completed some more rounds."""
     before = {number: len(crew.rounds(number)) for number in members}
-    crew.wait(lambda: all(len(crew.rounds(n)) >= before[n] + more for n in members))
+    crew.wait(lambda: all(len(crew.rounds(n)) >= before[n] + more for n in members), f"{more} more rounds")
 
 
 def heal(crew, victim, phase):
@@ -190,8 +191,7 @@ def test_below_the_quorum_the_ring_pauses_and_says_so_until_somebody_is_back(cre
     ring.kill(2)
     ring.wait_notice(0, "2 of 3 are needed, 1 here")
     paused = ring.rounds(0)
-    time.sleep(2.0)
-    assert ring.rounds(0) == paused, "nothing goes on"
+    assert_holds(lambda: ring.rounds(0) == paused, 2.0, "nothing goes on")
     ring.start(2, resume=True)
     ring.wait_notice(0, "ant-cat")
     ring.start(1, resume=True)
@@ -224,7 +224,7 @@ def test_a_member_that_is_stopped_and_continued_comes_back_by_itself(crew):
     some_rounds(ring, 0)
     ring.signal(2, signal.SIGCONT)
     ring.wait_notice(2, "without this site")
-    ring.wait(lambda: ring.events(2, "view")[-1]["number"] == max(ring.views()) > 2)
+    ring.wait(lambda: ring.events(2, "view")[-1]["number"] == max(ring.views()) > 2, "cat is back")
     some_rounds(ring, 0, 1, 2)
     ring.halt()
     assert_replayed(ring, 0, 1, 2)
@@ -237,7 +237,7 @@ def test_a_short_stop_changes_nothing(crew):
         ring.start(number)
     ring.wait_round(1, 2)
     ring.signal(2, signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(1.5)  # the fault itself: a stop that is shorter than the others' patience
     ring.signal(2, signal.SIGCONT)
     assert ring.finish() == [0, 0, 0]
     assert set(ring.views()) == {1}
@@ -322,7 +322,7 @@ def test_whatever_happens_there_is_one_line_of_views_and_everybody_ends(crew, se
     stopped, dead = set(), set()
     end = time.monotonic() + 45
     while time.monotonic() < end and max(done for _, done in ring.rounds(0)) < 40:
-        time.sleep(dice.uniform(0.2, 2.5))
+        time.sleep(dice.uniform(0.2, 2.5))  # when it strikes is part of the fault
         number = dice.randrange(5)
         if number in dead:
             dead.remove(number)

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import struct
 import threading
-import time
 
 import grpc
 import pytest
@@ -15,6 +14,7 @@ from firma.peer.identity import load_identity
 from firma.peer.transport.tls import LARGEST
 from firma.peer.wire.message import DONE, REFUSED, STALE, encode
 from firma.protocol import ExtractorState, Message
+from tests.processes import wait_until
 
 from .victim import VIEW
 
@@ -78,16 +78,18 @@ def test_a_flood_from_one_member_leaves_room_for_the_other(victim):
 
     def slow():
         yield victim.message()[0]
-        hold.wait(20)
+        hold.wait(60)
 
     flood = [line.send.future(slow()) for _ in range(6)]
-    time.sleep(0.5)
-    assert victim.say(2, *victim.message())[0] == DONE
-    hold.set()
-    for each in flood:
-        with contextlib.suppress(grpc.RpcError):
-            each.result(timeout=10)
-    line.channel.close()
+    try:
+        wait_until(lambda: victim.log.total().get("message") == 4, 30, "two are taken at a time, four are refused")
+        assert victim.say(2, *victim.message())[0] == DONE
+    finally:
+        hold.set()
+        for each in flood:
+            with contextlib.suppress(grpc.RpcError):
+                each.result(timeout=10)
+        line.channel.close()
     assert victim.log.total()["message"] >= 4
 
 
@@ -158,16 +160,14 @@ def test_a_message_that_stops_half_way_is_ended_and_logged(victim, tmp_path):
     def half():
         yield head
         yield rest[0][:100]
-        hold.wait(20)
+        hold.wait(60)
 
     line = victim.line(load_identity(victim.made.identity(1)))
     call = line.send.future(half())
-    end = time.monotonic() + 10
-    while not call.done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-        victim.server.cancel_unmoved(0.2)
-    hold.set()
+    try:
+        wait_until(lambda: victim.server.cancel_unmoved(0.2) or call.done(), 30, "the message is ended")
+    finally:
+        hold.set()
     with pytest.raises((grpc.RpcError, grpc.FutureCancelledError)):
         call.result()
     line.channel.close()

@@ -60,7 +60,7 @@ def test_a_run_seen_from_outside(make_ring):
     with serving(registry, str(port)):
         before = parsed(get(port))
         nodes[0].log.refused('odd "kind"\\', "bee", "a label that needs escaping")
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:

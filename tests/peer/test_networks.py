@@ -2,9 +2,11 @@
 
 import shutil
 import subprocess
-import time
+from contextlib import ExitStack
 
 import pytest
+
+from tests.processes import assert_holds
 
 from .crew import Crew
 from .network import Network
@@ -16,23 +18,21 @@ def networked(make_ring):
     """`networked(members, rounds, pace, ...)`: a network and a crew on it."""
     if not (shutil.which("ip") and shutil.which("tc")):
         pytest.skip("network namespaces need ip and tc (iproute2)")
-    made = []
+    with ExitStack() as made:
 
-    def make(members, rounds, pace=0.0, delay=0.0, loss=0.0, **changes):
-        network = Network(members)
-        made.append(network)
-        try:
-            network.build(delay, loss)
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces are not allowed here: {error.stderr.strip()}")
-        ring = make_ring("fibfl++:warmup=no", members, rounds, "iid", hosts=network.hosts, **changes)
-        crew = Crew(ring, network.spaces, pace)
-        made.append(crew)
-        return network, crew
+        def make(members, rounds, pace=0.0, delay=0.0, loss=0.0, **changes):
+            network = Network(members)
+            made.callback(network.remove)
+            try:
+                network.build(delay, loss)
+            except subprocess.CalledProcessError as error:
+                pytest.skip(f"network namespaces are not allowed here: {error.stderr.strip()}")
+            ring = make_ring("fibfl++:warmup=no", members, rounds, "iid", hosts=network.hosts, **changes)
+            crew = Crew(ring, network.spaces, pace)
+            made.callback(crew.end)
+            return network, crew
 
-    yield make
-    for each in reversed(made):
-        each.end() if isinstance(each, Crew) else each.remove()
+        yield make
 
 
 def test_five_percent_loss_and_100_ms_of_delay_are_borne(networked):
@@ -58,7 +58,7 @@ def test_a_partition_never_makes_two_rings_and_heals(networked):
     assert crew.rounds(2) == alone, "a minority does not go on"
     before = max(crew.views())
     network.plug(2, "up")
-    crew.wait(lambda: crew.events(2, "view")[-1]["number"] > before)
+    crew.wait(lambda: crew.events(2, "view")[-1]["number"] > before, "cat is back")
     some_rounds(crew, 0, 1, 2)
     crew.halt()
     assert_replayed(crew, 0, 1, 2)
@@ -78,7 +78,7 @@ def test_three_of_five_go_on_and_two_do_not(networked):
     before = max(crew.views())
     for number in (1, 3):
         network.plug(number, "up")
-    crew.wait(lambda: all(crew.events(number, "view")[-1]["number"] > before for number in (1, 3)))
+    crew.wait(lambda: all(crew.events(number, "view")[-1]["number"] > before for number in (1, 3)), "both are back")
     some_rounds(crew, *range(5))
     crew.halt()
     assert_replayed(crew, *range(5))
@@ -90,7 +90,7 @@ def test_of_two_who_cannot_reach_each_other_one_is_left_out_until_they_can(netwo
         crew.start(number)
     crew.wait_round(0, 2)
     network.cut(0, 1)
-    crew.wait(lambda: any(len(names) == 2 for names, _ in crew.views().values()))
+    crew.wait(lambda: any(len(names) == 2 for names, _ in crew.views().values()), "one of the two is left out")
     apart, ring = next((epoch, names) for epoch, (names, _) in sorted(crew.views().items()) if len(names) == 2)
     out = 0 if "ant" not in ring else 1
     assert set(ring) in ({"ant", "cat"}, {"bee", "cat"})
@@ -98,7 +98,7 @@ def test_of_two_who_cannot_reach_each_other_one_is_left_out_until_they_can(netwo
     assert max(crew.views()) <= apart + 1, "it is not let in only to be left out again"
     before = max(crew.views())
     network.mend(0, 1)
-    crew.wait(lambda: crew.events(out, "view")[-1]["number"] > before)
+    crew.wait(lambda: crew.events(out, "view")[-1]["number"] > before, "it is back")
     some_rounds(crew, 0, 1, 2)
     crew.halt()
     assert_replayed(crew, 0, 1, 2)
@@ -116,8 +116,7 @@ def test_of_two_halves_neither_goes_on(networked):
     for number in range(4):
         crew.wait_notice(number, "3 of 4 are needed, 2 here")
     done = [crew.rounds(number) for number in range(4)]
-    time.sleep(4.0)
-    assert [crew.rounds(number) for number in range(4)] == done
+    assert_holds(lambda: [crew.rounds(number) for number in range(4)] == done, 4.0, "neither half goes on")
     for pair in halves:
         network.mend(*pair)
     assert crew.finish(timeout=90) == [0] * 4, crew.out(0)

@@ -41,7 +41,7 @@ def run_threads(made, resume=False, rounds_before_stop=None, on_notice=lambda te
         except BaseException as error:
             results[number] = error
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(made.ring.members))]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(made.ring.members))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -208,8 +208,9 @@ def test_a_new_ring_file_begins_with_what_the_old_ring_learnt(make_ring, tmp_pat
         if number < 2:
             torch.testing.assert_close(first.tensors["parameters"], old[number].parameters, rtol=0, atol=0)
             before = checkpoint.read(made.state(number), 2, None)
-            assert first.steps == before.steps
-            torch.testing.assert_close(first.tensors["second"], before.tensors["second"], rtol=0, atol=0)
+            assert before.tensors["optimiser.steps"].min() > 0
+            for name in ("optimiser.steps", "optimiser.second"):
+                torch.testing.assert_close(first.tensors[name], before.tensors[name], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,56 @@
 """Five processes with sockets and TLS, driven by the command line alone."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.processes import running, wait_until
+
+from .conftest import NAMES
+from .crew import Crew
+from .test_healing import ENDLESS, let_in
 from .test_node import simulated
 
 FIRMA = [sys.executable, "-m", "firma"]
 
 
-def join(made, number, *words):
-    command = [
-        *FIRMA, "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
-        "--state", str(made.state(number)), *words,
-    ]  # fmt: skip
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@dataclass(frozen=True)
+class Member:
+    """A process and the files that it writes to: a pipe that nobody reads would stop it when it is full."""
+
+    process: subprocess.Popen
+    stdout: Path
+    stderr: Path
 
 
-def finish(running, timeout=120):
-    texts = [process.communicate(timeout=timeout) for process in running]
-    return [process.returncode for process in running], texts
+@pytest.fixture
+def join(start):
+    """`join(made, number, *words)`: a member that ends with the test."""
+
+    def make(made, number, *words):
+        command = [
+            *FIRMA, "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
+            "--state", str(made.state(number)), *words,
+        ]  # fmt: skip
+        home = made.folder / NAMES[number]
+        out, err = home / "stdout.txt", home / "stderr.txt"
+        with out.open("w") as stdout, err.open("w") as stderr:
+            return Member(start(running(command, stdout=stdout, stderr=stderr)), out, err)
+
+    return make
+
+
+def finish(members, timeout=120):
+    codes = [member.process.wait(timeout=timeout) for member in members]
+    return codes, [(member.stdout.read_text(), member.stderr.read_text()) for member in members]
 
 
 def assert_equal_to_simulation(made, scenario):
@@ -44,7 +67,7 @@ def assert_equal_to_simulation(made, scenario):
 @pytest.mark.parametrize(
     ("method", "wire"), [("fibfl", "float32"), ("fibfl+", "bfloat16"), ("fibfl++", "float32"), ("fibfl++", "int8")]
 )
-def test_five_processes_equal_the_simulation(make_ring, method, wire):
+def test_five_processes_equal_the_simulation(make_ring, join, method, wire):
     made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, wire=wire, set={"extractor_epochs": 3})
     codes, texts = finish([join(made, number) for number in range(5)])
     assert codes == [0] * 5, texts
@@ -59,53 +82,41 @@ def test_five_processes_equal_the_simulation(make_ring, method, wire):
     assert "audit passed" in verdict.stdout
 
 
-def wait_for(path, seconds=60):
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-
-
-def test_kill_9_is_noticed_and_the_others_go_on_until_it_is_back(make_ring):
-    made = make_ring("fibfl++:warmup=no", 3, 100_000, "iid", patience=2.0)
-    running = [join(made, number) for number in range(3)]
-    wait_for(made.state(1) / "round-000004")
-    running[1].send_signal(signal.SIGKILL)
-    running[1].communicate()
-    running[1] = join(made, 1, "--resume")
-    log, end = made.state(1) / "log.jsonl", time.monotonic() + 90
-    try:
-        while '"event": "view"' not in log.read_text().partition('"event": "started"')[2].partition('"started"')[2]:
-            assert time.monotonic() < end, "it is let in again"
-            time.sleep(0.1)
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGTERM)
-        codes, texts = finish(running)
+def test_kill_9_is_noticed_and_the_others_go_on_until_it_is_back(make_ring, join):
+    made = make_ring("fibfl++:warmup=no", 3, ENDLESS, "iid", patience=2.0)
+    members = [join(made, number) for number in range(3)]
+    seen = Crew(made)  # reads what they log; it starts nobody
+    seen.wait_round(1, 4)
+    members[1].process.kill()
+    members[1].process.wait()
+    members[1] = join(made, 1, "--resume")
+    let_in(seen, 1)
+    for member in members:
+        member.process.terminate()
+    codes, texts = finish(members)
     assert codes == [130] * 3, texts
     assert "going on without: bee" in texts[0][1] + texts[2][1], "what happened is said on the error stream"
 
 
-def test_an_interrupted_member_says_how_to_go_on(make_ring):
-    made = make_ring("fibfl", 2, 2000, "iid", patience=2.0)
-    running = [join(made, number) for number in range(2)]
-    wait_for(made.state(0) / "round-000002")
-    os.kill(running[1].pid, signal.SIGINT)
-    assert running[1].wait(20) == 130
-    assert "--resume" in running[1].communicate()[1]
-    time.sleep(1.0)
-    os.kill(running[0].pid, signal.SIGTERM)
-    out, err = running[0].communicate(timeout=20)
-    assert running[0].returncode == 130
-    assert "paused: bee has stopped; 2 of 2 are needed, 1 here" in err, out
+def test_an_interrupted_member_says_how_to_go_on(make_ring, join):
+    made = make_ring("fibfl", 2, ENDLESS, "iid", patience=2.0)
+    ant, bee = (join(made, number) for number in range(2))
+    Crew(made).wait_round(0, 2)
+    bee.process.send_signal(signal.SIGINT)
+    assert bee.process.wait(60) == 130
+    assert "--resume" in bee.stderr.read_text()
+    paused = "paused: bee has stopped; 2 of 2 are needed, 1 here"
+    wait_until(lambda: paused in ant.stderr.read_text(), 60, "ant says that it is paused")
+    ant.process.terminate()
+    assert ant.process.wait(60) == 130
 
 
-def test_doctor_says_what_is_wrong_and_when_all_is_well(make_ring):
+def test_doctor_says_what_is_wrong_and_when_all_is_well(make_ring, start):
     made = make_ring("fibfl", 2, 1, "iid")
 
     def doctor(number, *words):
         command = [*FIRMA, "doctor", str(made.path), "--identity", str(made.identity(number)), *words]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        return start(running(command, stdout=subprocess.PIPE))
 
     alone = doctor(0, "--wait", "1")
     out = alone.communicate(timeout=60)[0]

@@ -136,11 +136,12 @@ def test_silent_connections_of_strangers_take_no_ones_place(victim):
             each.close()
 
 
-def test_strangers_who_knock_all_at_once_do_not_end_the_process(make_ring):
+def test_strangers_who_knock_all_at_once_do_not_end_the_process(make_ring, request):
     """Handshakes begin, break off and fail by the thousand, many at any moment: the member is there afterwards."""
     crew = Crew(make_ring("fibfl", 3, 5, "iid"))
+    request.addfinalizer(crew.end)
     member = crew.start(0)
-    crew.wait(lambda: crew.events(0, "started"))
+    crew.wait(lambda: crew.events(0, "started"), "the member has started")
     host, port = crew.made.ring.members[0].address.split(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -200,8 +201,8 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
     def work(number):
         outcomes[number] = nodes[number].run()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
-    attacker = threading.Thread(target=attack)
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(3)]
+    attacker = threading.Thread(target=attack, daemon=True)
     for thread in (attacker, *threads):
         thread.start()
     for thread in threads:

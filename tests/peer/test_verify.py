@@ -43,7 +43,7 @@ def run_with_a_liar(made, verify_gate):
     def work(number):
         outcomes[number] = nodes[number].run()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(nodes))]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(nodes))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,14 +1,15 @@
-"""A study that nobody ran: the paper's final figures with curves and noise made up around them."""
+"""A study that was never run: the paper's final results with made-up curves and noise around them."""
 
 import numpy as np
 
-from firma.data.scenarios import STUDY as SCENARIOS
+from firma.data.catalogue import SIZES
 from firma.methods import METHODS
+from firma.paper.grid import DATASETS, SCENARIOS
+from firma.paper.published import published
 from firma.results import Result
 from firma.settings import hyper_for, split_for
-from firma.study.evidence import published
-from firma.study.grid import DATASETS, Cell
-from firma.study.store import save
+from firma.sweep.cells import Cell
+from firma.sweep.store import save
 
 
 def made_up_result(cell, final):
@@ -31,7 +32,6 @@ def made_up_result(cell, final):
 def made_up_study(
     folder, datasets=DATASETS, scenarios=SCENARIOS, presets=("published", "paper"), seeds=2, ablations=()
 ):
-    (folder / "cells").mkdir(parents=True)
     paper = published()
     for dataset in datasets:
         for scenario in scenarios:
@@ -40,7 +40,7 @@ def made_up_study(
                 final = known.mean if known is not None else 0.8
                 for preset in presets:
                     for seed in range(seeds):
-                        size = DATASETS[dataset]
+                        size = SIZES[dataset]
                         cell = Cell(dataset, scenario, method, preset, seed, size.clients, size.rounds)
                         ring = {"saving_percent": 95.5 if scenario == "dir-0.1" else 30.0, "order": [0, 1]}
                         save(folder, cell, made_up_result(cell, final), ring)

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from made_up import made_up_study
 
-from firma.report.page import page
-from firma.study.evidence import published
-from firma.study.store import read_study
+from firma.cli.report import report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (make browser)")
@@ -38,8 +36,8 @@ CLICKS = """<script>
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    study = read_study(made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2))
-    text = page(study, published())
+    report(made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2), out=folder / "report.html")
+    text = (folder / "report.html").read_text()
 
     def visit(name, text, *words):
         (folder / name).write_text(text)

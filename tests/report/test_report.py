@@ -1,12 +1,14 @@
 """firma report: the page, the tables, the figures and the documents it writes."""
 
 import pytest
-from made_up import made_up_study
+from made_up import made_up_result, made_up_study
 
-from firma.report.curves import COLOURS
-from firma.report.summary_pictures import radar_scores
-from firma.study.evidence import from_rows, gathered
-from firma.study.store import read_study
+from firma.paper.report import DOCUMENT_FIGURES
+from firma.report.drawing import COLOURS
+from firma.report.figures import radar_scores
+from firma.sweep.cells import Cell
+from firma.sweep.statistics import from_csv, result_tables
+from firma.sweep.store import read_results, save
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +21,11 @@ def report(command):
     return lambda *words: command("report", *words)
 
 
-def test_the_page_is_one_file_beside_the_results(report, results):
+def test_page_and_figures_are_beside_the_results(report, results):
     code, out, _ = report(results)
     assert code == 0
     assert "report.html" in out
+    assert (results / "figures" / "radar-paper.svg").is_file()
     text = (results / "report.html").read_text()
     for part in ("<table", "data:image/svg+xml", "firma run --dataset digits", "Claims", "Configuration", "torch"):
         assert part in text
@@ -45,9 +48,8 @@ def test_unknown_forms_tables_and_folders_are_refused(report, results, tmp_path)
 
 
 def test_figures_are_written_twice(report, results, tmp_path):
-    code, _, _ = report(results, "--figures", tmp_path, "--markdown", tmp_path.parent / "page.md")
+    code, _, _ = report(results, "--figures", tmp_path)
     assert code == 0
-    assert f"]({tmp_path.name}/convergence-digits-paper.png)" in (tmp_path.parent / "page.md").read_text()
     names = {path.name for path in tmp_path.iterdir()}
     for name in ("design-space", "ring", "convergence-digits-paper", "rankings-digits-published", "speed-digits-paper",
                  "savings-paper", "fairness-paper", "radar-published"):  # fmt: skip
@@ -56,7 +58,34 @@ def test_figures_are_written_twice(report, results, tmp_path):
     assert COLOURS["fibfl++"].lower() in (tmp_path / "convergence-digits-paper.svg").read_text()
 
 
-def test_the_same_results_give_the_same_page(report, results, tmp_path):
+def test_a_sweep_of_other_data_is_reported_without_the_paper(report, tmp_path):
+    for method in ("local", "fedavg"):
+        for seed in range(2):
+            cell = Cell("data/mine.csv", "dir-0.3", method, "paper", seed, 4, 3, {"rate": 0.1})
+            save(tmp_path, cell, made_up_result(cell, 0.7), {"saving_percent": 12.0, "order": [0, 1, 2, 3]})
+    code, _, err = report(tmp_path)
+    assert (code, err) == (0, "")
+    text = (tmp_path / "report.html").read_text()
+    assert "Claims" not in text
+    assert "in brackets" not in text.lower()
+    assert "firma run --dataset data/mine.csv" in text
+    assert "--set rate=0.1 --clients 4 --rounds 3" in text
+    names = {path.stem for path in (tmp_path / "figures").iterdir()}
+    label = "paper-rate=0.1-clients=4-rounds=3"
+    assert {f"convergence-data-mine.csv-{label}", f"savings-{label}", f"fairness-{label}"} <= names
+    assert "design-space" not in names
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(report, results, tmp_path):
+    (tmp_path / "file").write_text("")
+    for option in ("--out", "--figures", "--markdown", "--evidence"):
+        code, _, err = report(results, option, tmp_path / "file" / "x")
+        assert code == 2
+        assert err.count("\n") == 1
+
+
+def test_the_same_results_give_the_same_page(report, tmp_path):
+    results = made_up_study(tmp_path / "study", ["digits"], ["iid", "dir-0.1"], ["paper"])
     report(results, "--out", tmp_path / "one.html")
     report(results, "--out", tmp_path / "two.html")
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
@@ -68,7 +97,7 @@ def test_the_document_holds_only_what_was_run(report, results, tmp_path):
     assert code == 0
     assert "| published | mnist | 0 | 49 | — |" in text
     assert "## Runs: paper" in text
-    body = gathered(read_study(results))["paper"]
+    body = result_tables(read_results(results))["paper"]
     gains = [
         100 * (body.get(("digits", scenario), "fibfl++").mean - body.get(("digits", scenario), "fedavg").mean)
         for scenario in ("iid", "dir-0.1", "skew-1")
@@ -76,23 +105,24 @@ def test_the_document_holds_only_what_was_run(report, results, tmp_path):
     won = sum(gain > 0 for gain in gains)
     assert f"- paper: `fibfl++` against `fedavg`, mean accuracy: above in {won} of 3, from {min(gains):+.1f}" in text
     assert "On the paper's own tables" in text
+    drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert drawn == {"design-space", "ring", "rankings-digits-published", "savings-published"}
+    assert drawn <= set(DOCUMENT_FIGURES)
+    assert all(f"](figures/{name}.png)" in text for name in drawn)
     assert not (tmp_path / "report.html").exists()
 
 
 def test_evidence_is_written_as_it_is_read(report, results, tmp_path):
-    import csv
-
     report(results, "--evidence", tmp_path / "evidence.csv")
-    with (tmp_path / "evidence.csv").open() as file:
-        bodies = from_rows(csv.DictReader(file))
-    ours = gathered(read_study(results))
-    assert list(bodies) == list(ours)
-    one, other = (each["paper"].get(("digits", "iid"), "fedavg") for each in (bodies, ours))
+    tables = from_csv((tmp_path / "evidence.csv").read_text())
+    ours = result_tables(read_results(results))
+    assert list(tables) == list(ours)
+    one, other = (each["paper"].get(("digits", "iid"), "fedavg") for each in (tables, ours))
     assert one.mean == pytest.approx(other.mean, rel=1e-5)
 
 
 def test_radar_scores_lie_between_0_and_1(results):
-    scores = radar_scores(gathered(read_study(results))["paper"])
+    scores = radar_scores(result_tables(read_results(results))["paper"])
     assert len(scores) == 7
     assert all(0 <= value <= 1 for values in scores.values() for value in values)
     assert scores["local"][5] == 1.0

@@ -6,8 +6,8 @@ from io import StringIO
 import pytest
 from made_up import made_up_study
 
-from firma.report.part_tables import ablation, formula_bytes
-from firma.report.repeat import command
+from firma.paper.grid import Choice, ablation_rows, cells
+from firma.paper.report import ablation, paper_scope, paper_tables
 from firma.report.table import (
     MISSING,
     NOTHING,
@@ -20,14 +20,14 @@ from firma.report.table import (
     as_text,
     mark_best,
 )
-from firma.report.tables import all_tables
-from firma.study.evidence import Evidence, Figure, gathered, published
-from firma.study.grid import ablation_rows
-from firma.study.store import Study, read_all
+from firma.report.tables import command, formula_bytes, scope_of, sweep_tables
+from firma.sweep.runner import run_cells
+from firma.sweep.statistics import ResultTable, Statistic, result_tables
+from firma.sweep.store import SweepResults, read_cells, writing
 
 TABLE = Table(
     "name", "A title, 100%", ("method", "x_1"),
-    ((Entry("a|b"), Entry("1.0 ± 0.5 (0.9)", 1.0, True, 0.5, 0.9)), (Entry("<c>"), NOTHING)), "Note.",
+    ((Entry("a|b"), Entry("1.0 ± 0.5 (0.9)", 1.0, True, 0.5, 0.9)), (Entry("<c>"), NOTHING)), "Note.", "paper",
 )  # fmt: skip
 
 
@@ -68,11 +68,12 @@ def test_nobody_is_best_alone():
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "results"
-    return read_all(made_up_study(folder, ["digits"], ["iid", "dir-0.1"], ["paper"], 2, ablation_rows()))
+    cells = read_cells(made_up_study(folder, ["digits"], ["iid", "dir-0.1"], ["paper"], 2, ablation_rows()))
+    return result_tables(SweepResults(cells))
 
 
 def test_tables_show_ours_beside_the_papers_and_dashes_for_the_rest(study):
-    tables = {table.name: table for table in all_tables(published(), gathered(Study(study)))}
+    tables = {table.name: table for table in paper_tables(study, paper_scope())}
     accuracy = tables["mean_accuracy-digits-paper"]
     assert accuracy.columns == ("method", "iid", "dir-0.1")
     texts = {row[0].text: row[2].text for row in accuracy.rows}
@@ -91,11 +92,11 @@ def test_tables_show_ours_beside_the_papers_and_dashes_for_the_rest(study):
 
 
 def test_duels_count_what_was_won_and_leave_the_rest_open(study):
-    tables = {table.name: table for table in all_tables(published(), gathered(Study(study)))}
+    tables = {table.name: table for table in paper_tables(study, paper_scope())}
     duels = tables["duels-paper"]
     assert len(duels.rows) == 7
     rows = {(row[0].text, row[1].text): row for row in duels.rows}
-    body = gathered(Study(study))["paper"]
+    body = study["paper"]
     full, other = (body.get(("digits", "dir-0.1"), name).mean for name in ("fibfl++", "fedavg"))
     assert rows["digits", "dir-0.1"][3].value == pytest.approx(100 * (full - other))
     assert rows["digits", "skew-1"][3].text == MISSING
@@ -103,7 +104,7 @@ def test_duels_count_what_was_won_and_leave_the_rest_open(study):
 
 
 def test_an_empty_study_makes_tables_of_dashes():
-    assert [table.name for table in all_tables(published(), {})] == ["claims"]
+    assert [table.name for table in paper_tables({}, paper_scope())] == ["claims"]
 
 
 def test_the_formula_is_what_is_counted():
@@ -117,14 +118,10 @@ def test_the_formula_is_what_is_counted():
 
 
 def test_the_command_repeats_the_cell(tmp_path):
-    from firma.study.grid import Choice, cells
-    from firma.study.runner import run_cells
-    from firma.study.store import at_work
-
     choice = Choice(["digits"], ["iid"], ["fibfl++:order=given"], ["published"], 1, 1, settings={"Ee": 1, "rate": 0.1})
-    with at_work(tmp_path):
+    with writing(tmp_path):
         list(run_cells(cells(choice), tmp_path, lambda _: None, lambda *_: None))
-    (stored,) = read_all(tmp_path)
+    (stored,) = read_cells(tmp_path)
     assert command(stored) == (
         "firma run --dataset digits --scenario iid --method fibfl++:order=given --preset published --seed 0 "
         "--set rate=0.1 --set extractor_epochs=1 --rounds 1"
@@ -132,11 +129,30 @@ def test_the_command_repeats_the_cell(tmp_path):
 
 
 def test_gains_have_the_standard_error_of_a_difference_where_there_are_seeds():
-    place = ("digits", "dir-0.1")
-    figures = {
-        (*place, "fibfl+", "mean_accuracy"): Figure(0.90, 0.03, 9),
-        (*place, "fibfl++", "mean_accuracy"): Figure(0.95, 0.04, 16),
-        (*place, "fibfl", "mean_accuracy"): Figure(0.89),
+    case = ("digits", "dir-0.1")
+    statistics = {
+        (*case, "fibfl+", "mean_accuracy"): Statistic(0.90, 0.03, 9),
+        (*case, "fibfl++", "mean_accuracy"): Statistic(0.95, 0.04, 16),
+        (*case, "fibfl", "mean_accuracy"): Statistic(0.89),
     }
-    row = ablation(Evidence("ours", figures), published()).rows[0]
+    row = ablation(ResultTable("ours", statistics), paper_scope()).rows[0]
     assert [entry.text.split(" (")[0] for entry in row[4:]] == ["+1.0", "+5.0 ± 1.4", "+6.0"]  # 0.01 and 0.01: 0.0141
+
+
+def test_a_sweep_of_other_data_has_tables_without_the_paper():
+    case = ("mine.csv", "dir-0.3")
+    statistics = {
+        (*case, method, metric): Statistic(0.5, 0.1, 3)
+        for method in ("local", "fedavg")
+        for metric in ("mean_accuracy", "gini", "bytes_per_round")
+    }
+    tables = {"paper": ResultTable("paper", statistics, {case: 12.0})}
+    scope = scope_of(tables)
+    assert (scope.datasets, scope.scenarios, scope.reference) == (["mine.csv"], ["dir-0.3"], None)
+    made = {table.name: table for table in sweep_tables(tables, scope)}
+    assert "claims" not in made
+    accuracy = made["mean_accuracy-mine.csv-paper"]
+    assert {row[0].text: row[1].text for row in accuracy.rows}["fedavg"] == "50.0 ± 10.0"
+    assert accuracy.note == ""
+    assert made["savings-paper"].rows[0][1].text == "12.0"
+    assert made["communication-paper"].rows[1][3].text == MISSING

@@ -1,70 +1,125 @@
-"""The command line: the only place that prints."""
+"""The command line: the only package that prints."""
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from firma.cli.advise import advise
-from firma.cli.data import get, list_sets
-from firma.cli.methods import methods
-from firma.cli.peer import join
-from firma.cli.peer_check import audit, doctor
-from firma.cli.peer_ring import init, ring_file
-from firma.cli.report import report
-from firma.cli.reproduce import reproduce
-from firma.cli.ring import ring
-from firma.cli.run import SETTINGS, run
-from firma.cli.split import split
 from firma.errors import BadInput
 
-app = typer.Typer(
-    help="Federated learning without a server: train on a ring, keep every head at home.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+class Entry(NamedTuple):
+    """Where a command is found: a module of this package, and a function or a group of commands in it."""
+
+    module: str
+    attribute: str
+    settings: bool = False  # its help lists the settings for --set
+
+
+COMMANDS = {
+    "run": Entry("run", "run", settings=True),
+    "methods": Entry("methods", "methods"),
+    "ring": Entry("ring", "ring", settings=True),
+    "split": Entry("split", "split", settings=True),
+    "reproduce": Entry("reproduce", "reproduce", settings=True),
+    "report": Entry("report", "report"),
+    "advise": Entry("advise", "advise"),
+    "init": Entry("peer_ring", "init"),
+    "ring-file": Entry("peer_ring", "ring_file", settings=True),
+    "doctor": Entry("peer_check", "doctor"),
+    "join": Entry("peer", "join"),
+    "audit": Entry("peer_check", "audit"),
+    "data": Entry("data", "commands"),
+}
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """The commands by name; the module of a command is imported when the command is asked for, not before."""
+
+    def __getitem__(self, name: str) -> Any:
+        return command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+
+def main() -> None:
+    """Run the command line: exit code 2 for bad input, 130 for Ctrl-C, never a traceback for either."""
+    group = typer.main.get_command(_app())
+    group.commands = _LazyCommands()  # type: ignore[attr-defined]  # the group has no commands of its own
+    try:
+        group()
+    except BadInput as error:
+        print(f"firma: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with Ctrl-C answered by one line and exit code 130."""
+    """The command, with Ctrl-C answered by one line and exit code 130.
+
+    A command that knows what it had written by then says so itself.
+    """
 
     @functools.wraps(command)
     def wrapped(*words: object, **options: object) -> None:
         try:
             command(*words, **options)
         except KeyboardInterrupt:
-            print("\nfirma: interrupted; nothing was written", file=sys.stderr)
+            print("\nfirma: interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
 
     return wrapped
 
 
-app.command(epilog=SETTINGS)(interruptible(run))
-app.command()(interruptible(methods))
-app.command(epilog=SETTINGS)(interruptible(ring))
-app.command(epilog=SETTINGS)(interruptible(split))
-app.command(epilog=SETTINGS)(interruptible(reproduce))
-app.command()(interruptible(report))
-app.command()(interruptible(advise))
-app.command()(interruptible(init))
-app.command("ring-file", epilog=SETTINGS)(interruptible(ring_file))
-app.command()(interruptible(doctor))
-app.command()(interruptible(join))
-app.command()(interruptible(audit))
-data = typer.Typer(help="Get public data sets, and see what is there.", no_args_is_help=True)
-data.command()(interruptible(get))
-data.command("list")(interruptible(list_sets))
-app.add_typer(data, name="data")
+def _app() -> typer.Typer:
+    app = typer.Typer(
+        help="Federated learning without a server: train on a ring, keep each head private.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return app
 
 
-def main() -> None:
-    """Run the command line: 2 for bad input, 130 for Ctrl-C, never a traceback for either."""
-    try:
-        app()
-    except BadInput as error:
-        print(f"firma: {error}", file=sys.stderr)
-        sys.exit(2)
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from firma import __version__
+
+        print(f"firma {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `firma` itself; the work is in its callback."""
+
+
+@functools.cache
+def command(name: str) -> Any:
+    """The command or group of that name, as typer builds it."""
+    entry = COMMANDS[name]
+    found = getattr(import_module(f"firma.cli.{entry.module}"), entry.attribute)
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_command(found)
+        group.name = name
+        return group
+    from firma.cli.options import SETTINGS
+
+    alone = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    alone.command(name, epilog=SETTINGS if entry.settings else None)(interruptible(found))
+    return typer.main.get_command(alone)

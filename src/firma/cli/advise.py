@@ -1,4 +1,4 @@
-"""`firma advise`: which method to take for a federation, and why."""
+"""`firma advise`: which method to use for a federation, and why."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,40 +10,43 @@ from firma.cli.options import DATASET_HELP, SCENARIO_HELP, Clients, Json
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.study.advice import Advice, Gain
-    from firma.study.profile import Profile
+    from firma.paper.advice import Advice, Gain
+    from firma.paper.profile import Profile
 
 
 def advise(
     dataset: Annotated[str | None, typer.Option(help=DATASET_HELP)] = None,
     scenario: Annotated[str | None, typer.Option(help=SCENARIO_HELP)] = None,
     counts: Annotated[
-        Path | None, typer.Option(help="Instead: a CSV file, a row a client and a column a class, of sample counts.")
+        Path | None,
+        typer.Option(help="Instead of both: a CSV file of sample counts, one row per client, one column per class."),
     ] = None,
     clients: Clients = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="How many rounds you can afford.")] = None,
     results: Annotated[
-        Path | None, typer.Option(help="A folder of firma reproduce to judge by, instead of what comes with FIRMA.")
+        Path | None, typer.Option(help="Results of firma reproduce to judge by, instead of those that come with FIRMA.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Advise which method to use, by the paper's rules and by what our own runs showed.
+    """Advise which method to use, by the paper's rules and by our own runs.
 
     Example: firma advise --dataset mnist --scenario dir-0.1
     """
     from firma.cli.console import print_json
-    from firma.study.advice import advise as advice
-    from firma.study.evidence import gathered, published, shipped
-    from firma.study.profile import from_counts, from_split
-    from firma.study.store import read_study
+    from firma.paper.advice import advise as advice
+    from firma.paper.profile import from_counts, from_split
+    from firma.paper.published import published, shipped
+    from firma.sweep.statistics import result_tables
+    from firma.sweep.store import read_results
 
     if counts is not None and (dataset is not None or scenario is not None):
-        raise BadInput("counts: give either --counts or --dataset and --scenario, not both")
+        raise BadInput("--counts cannot be combined with --dataset or --scenario")
     if counts is not None:
         profile = from_counts(counts, rounds)
     else:
         profile = from_split(dataset or "digits", scenario or "skew-1", clients, rounds)
-    found = advice(profile, published(), shipped() if results is None else gathered(read_study(results)))
+    tables = shipped() if results is None else result_tables(read_results(results))
+    found = advice(profile, published(), tables)
     if json:
         print_json(asdict(found) | {"clients": profile.clients, "rounds": profile.rounds, "dataset": profile.dataset})
         return
@@ -56,26 +59,27 @@ def _show(found: "Advice", profile: "Profile") -> None:
     def line(text: str) -> None:
         out.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    like = "" if profile.named else ", most like the study's"
-    line(f"{profile.clients} clients, {profile.counts.sum():,} samples{like} {found.scenario}")
-    line(f"Use {found.method}, by {found.source}.")
+    like = "" if profile.named else "most similar to "
+    line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
+    line(f"Use {found.method}, according to {found.source}.")
     if found.method != found.private:
-        line(f"Without a server and with the head at home: {found.private}.")
+        line(f"Without a server and with private heads: {found.private}.")
     if found.agree is False:
-        line(f"The paper disagrees: it would take {' or '.join(found.paper)}.")
-    line("Why, by our runs:")
+        line(f"The paper disagrees: it recommends {' or '.join(found.paper)}.")
+    line("Why, according to our runs:")
     for reason in found.own_reasons:
         line(f"  {reason}")
-    line("Why, by the paper:")
+    line("Why, according to the paper:")
     for reason in found.paper_reasons:
         line(f"  {reason}")
     line("Expect:")
-    line(f"  over training alone: {_points(found.over_local)}; over fedavg: {_points(found.over_fedavg)}")
-    line(f"  2-opt saves {found.saving_percent:.1f}% of the ring's cost; heterogeneity {found.heterogeneity:.2f} of 1")
+    line(f"  compared with training alone: {_points(found.over_local)}; with fedavg: {_points(found.over_fedavg)}")
+    line(f"  2-opt saves {found.saving_percent:.1f}% of the ring's cost")
+    line(f"  heterogeneity of the split: {found.heterogeneity:.2f}, where 0 is IID and 1 the most")
     sent = "depends on your model" if found.bytes_per_round is None else f"{found.bytes_per_round / 1e6:.1f} MB"
-    line(f"  sent a round, all clients together: {sent}")
+    line(f"  sent per round, all clients together: {sent}")
     for warning in found.warnings:
-        line(f"Mind: {warning}.")
+        line(f"Note: {warning}.")
 
 
 def _points(gain: "Gain | None") -> str:

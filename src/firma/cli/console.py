@@ -1,4 +1,4 @@
-"""Printing: tables and progress for people on stderr and stdout, one JSON document for programs."""
+"""Printing: tables on stdout and progress on stderr for people, one JSON document on stdout for programs."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def print_json(document: Any) -> None:
 
 
 def progress() -> Progress:
-    """A progress bar on stderr; silent where stderr is not a terminal."""
+    """A progress bar on stderr; silent if stderr is not a terminal."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),

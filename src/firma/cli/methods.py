@@ -1,11 +1,10 @@
 """`firma methods`: the design table and the properties that follow from it."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from firma.methods import COLUMNS, METHODS, PAPER_NUMBERS, properties
+from firma.methods import COLUMNS, DEFAULT_METHOD, METHODS, PAPER_NUMBERS, columns, properties
 
 
 def markdown() -> str:
@@ -22,7 +21,7 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the design table as Markdown.")] = False,
 ) -> None:
-    """Show the design table: one row a method, and the paper's properties of each."""
+    """Show the design table, one row per method, and the properties by which the paper compares methods."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -33,8 +32,8 @@ def methods(
         return
     if json:
         rows = [
-            asdict(row) | {"properties": properties(row), "numbers": dict(PAPER_NUMBERS[row.name])}
-            for row in METHODS.values()
+            {"name": name, **columns(row), "properties": properties(row), "numbers": dict(PAPER_NUMBERS[name])}
+            for name, row in METHODS.items()
         ]
         print_json({"methods": rows})
         return
@@ -43,7 +42,7 @@ def methods(
         table.add_row(column, *(str(getattr(row, column)) for row in METHODS.values()))
     out.print(table)
     checks = Table("property", *METHODS, title="Properties", box=SIMPLE_HEAD, padding=0)
-    for name in properties(METHODS["local"]):
+    for name in properties(METHODS[DEFAULT_METHOD]):
         checks.add_row(name, *("yes" if properties(row)[name] else "·" for row in METHODS.values()))
     out.print(checks)
     out.print(

@@ -1,40 +1,38 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, and the options of `firma run`, made from the fields of `RunConfig`."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from inspect import Parameter
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from firma.errors import BadInput
+from firma.run_config import RunConfig, descriptions, option_fields
+from firma.settings import Hyper, Split
 
-DATASET_HELP = "digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv, PATH.parquet (PATH.csv:LABEL)."
-SCENARIO_HELP = (
-    "iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
-    "Default: natural where the data name clients, else skew-1."
-)
-ENGINE_HELP = (
-    "simulation (default): in this process; ray: on a Ray cluster, whose workers take some ten seconds to start. "
-    "Needs pip install 'firma[ray]'."
-)
-WIRE_HELP = (
-    "How what is shared is written in messages: float32 (default), bfloat16 (half the bytes) or int8 (a quarter)."
+_HELP = descriptions()
+DATASET_HELP, SCENARIO_HELP = _HELP["dataset"].partition(" From Python")[0], _HELP["scenario"]
+ENGINE_HELP, WIRE_HELP = _HELP["engine"], _HELP["wire"]
+SETTINGS = (
+    "**Settings for --set** (their values in the paper preset for fibfl++; `--json` shows those of a run)\n\n"
+    + "\n\n".join(
+        f"`{name}` = {field.default}: {field.description}"
+        for kind in (Hyper, Split)
+        for name, field in kind.model_fields.items()
+    )
 )
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
-Clients = Annotated[int | None, typer.Option(help="How many clients; by default as the paper for this data set.")]
-Preset = Annotated[str, typer.Option(help="paper: its numbers, sound switches; published: all as in its study.")]
-Seed = Annotated[int, typer.Option(help="Seed of initial weights and batches.")]
-Address = Annotated[
-    str | None,
-    typer.Option(help="The Ray cluster to run on, HOST:PORT or auto. Default: RAY_ADDRESS, else one is started here."),
-]
+Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
+Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
+Seed = Annotated[int, typer.Option(help="Seed of the split, with --set split_seed=none.")]
+Address = Annotated[str | None, typer.Option(help=_HELP["address"])]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as rate=0.001; repeatable."),
-]
+Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"])]
 
 
-def changes(pairs: list[str] | None) -> dict[str, Any]:
+def changes(pairs: Sequence[str] | None) -> dict[str, Any]:
     """`["rate=0.001"]` as a dictionary."""
     settings = {}
     for pair in pairs or []:
@@ -43,3 +41,31 @@ def changes(pairs: list[str] | None) -> dict[str, Any]:
             raise BadInput(f"--set {pair!r}: write KEY=VALUE, such as rate=0.001")
         settings[key] = value
     return settings
+
+
+def run_parameters() -> list[Parameter]:
+    """One keyword parameter for each option of a run; None, or False for a switch, where it is not given."""
+    hints, defaults = get_type_hints(RunConfig), {each.name: each.default for each in fields(RunConfig)}
+    made = []
+    for name in option_fields().values():
+        text = DATASET_HELP if name == "dataset" else _HELP[name]
+        default = defaults[name]
+        if not any(default is each for each in (None, False, MISSING)):
+            text += f" Default: {default}."
+        kind, flag, metavar = _kind(name, hints[name])
+        words = (flag,) if flag else ()
+        hint = Annotated[kind, typer.Option(*words, metavar=metavar, help=text)]  # type: ignore[valid-type]
+        made.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None, annotation=hint))
+    return made
+
+
+def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
+    """Type, flag and metavar of an option, by the type of its field; choices are text that `RunConfig` checks."""
+    if hint is bool:
+        return bool, f"--{name}", None
+    if get_origin(hint) is Mapping:
+        return list[str] | None, "--set", "KEY=VALUE"
+    kinds = get_args(hint) or (hint,)
+    if any(get_origin(each) is Sequence for each in kinds):
+        return list[str] | None, None, None
+    return (int if int in kinds else str) | None, None, None

@@ -40,8 +40,8 @@ def join(
     Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
     """
     needs_extra()
-    from firma.assembly import device_of
     from firma.encoding import checked_wire
+    from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity
     from firma.peer.ring_file import read_ring
     from firma.peer.runtime.node import Setup
@@ -114,8 +114,8 @@ def _line(report: "RoundReport") -> str:
 def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     import json as encoder
 
+    from firma.atomic_files import write_whole
     from firma.cli.console import print_json
-    from firma.results import write_whole
 
     document: dict[str, Any] = {
         "federation": setup.ring.federation, "method": setup.ring.method, "history": list(outcome.history),

@@ -8,6 +8,7 @@ import typer
 from firma.cli.options import WIRE_HELP, Changes, changes
 from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, needs_extra
 from firma.errors import BadInput
+from firma.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from firma.peer.ring_file import Ring
@@ -40,7 +41,7 @@ def ring_file(
         typer.Option(help="A site.toml written by firma init; repeat for each member, in ring order."),
     ] = None,
     federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
-    method: Annotated[str, typer.Option(help="A ring method that shares extractors only.")] = "fibfl++",
+    method: Annotated[str, typer.Option(help="A ring method that shares extractors only.")] = DEFAULT_METHOD,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
@@ -61,8 +62,8 @@ def ring_file(
     --shape 8x8 --labels 10
     """
     needs_extra()
+    from firma.atomic_files import write_whole
     from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
-    from firma.results import write_whole
 
     if member:
         if path.exists():

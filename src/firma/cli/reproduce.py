@@ -1,4 +1,4 @@
-"""`firma reproduce`: run the paper's study, or a part of it, and go on where it was interrupted."""
+"""`firma reproduce`: run the paper's study, or a part of it; continues where it was interrupted."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +13,8 @@ from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.engines.federation import RoundOutcome
-    from firma.study.grid import Cell
-    from firma.study.runner import Finished
+    from firma.sweep.cells import Cell
+    from firma.sweep.runner import FinishedCell
 
 Several = list[str] | None
 
@@ -22,60 +22,68 @@ Several = list[str] | None
 def reproduce(
     dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
     scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
-    method: Annotated[Several, typer.Option(help="A method or a changed row; repeatable. Default: all.")] = None,
-    preset: Annotated[
-        Several, typer.Option(help="published, paper or recommended; repeatable. Default: the first two.")
+    method: Annotated[
+        Several, typer.Option(help="A method, or a changed row of the design table; repeatable. Default: all.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N-1.")] = 3,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Default: as the paper.")] = None,
-    clients: Annotated[int | None, typer.Option(min=1, help="Clients. Default: as the paper.")] = None,
+    preset: Annotated[
+        Several, typer.Option(help="published, paper or recommended; repeatable. Default: published and paper.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0 to N-1.")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds. Default: as in the paper.")] = None,
+    clients: Annotated[int | None, typer.Option(min=1, help="Number of clients. Default: as in the paper.")] = None,
     only: Annotated[
-        str, typer.Option(help="Cells whose name holds this, or fits it: 'digits/*/fedavg/paper/0'.")
+        str, typer.Option(help="Only cells whose name contains or matches this: 'digits/*/fedavg/paper/0'.")
     ] = "*",
-    ablations: Annotated[bool, typer.Option("--ablations", help="Add every column and every fix alone.")] = False,
-    out: Annotated[Path, typer.Option(help="The results folder; what is there already is not run again.")] = Path(
-        "results/study"
+    ablations: Annotated[
+        bool, typer.Option("--ablations", help="Also run each part of the paper's method switched off or on alone.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The results folder; cells that it already holds are not run again.")] = (
+        Path("results/study")
     ),
     set_: Changes = None,
-    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} A cell is then run on one core.")] = "simulation",
+    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} Each cell then runs on one core.")] = "simulation",
     address: Address = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="List the cells that are left, and run none.")] = False,
+    dry: Annotated[bool, typer.Option("--dry-run", help="List the cells that would be run, and run none.")] = False,
     rings: Annotated[
-        bool, typer.Option("--rings", help="Only order the rings of these cells, in seconds: what 2-opt saves.")
+        bool,
+        typer.Option("--rings", help="Only order the rings of these cells, which takes seconds: what 2-opt saves."),
     ] = False,
 ) -> None:
-    """Run the study: data sets x scenarios x methods x presets x seeds, one small file a cell.
+    """Run the paper's study: data sets x scenarios x methods x presets x seeds.
 
-    It may be interrupted at any moment; the same command goes on from there. `firma report` makes tables of it.
+    It can be interrupted at any moment; the same command continues from there. `firma report` writes the tables.
 
     Example: firma reproduce --dataset digits --seeds 3 --out results/study
     """
     from firma.cli.console import out as console
-    from firma.study.grid import Choice, cells
-    from firma.study.runner import pending, run_cells, spread_cells
-    from firma.study.store import at_work
+    from firma.paper.grid import Choice, cells
+    from firma.sweep.runner import run_cells, run_cells_on_ray
+    from firma.sweep.store import copy_between_presets, missing, writing
 
     choice = Choice(
         dataset or (), scenario or (), method or (), preset or (), seeds, rounds, clients, only, ablations,
         changes(set_),
     )  # fmt: skip
-    if engine not in ("simulation", "ray") or (address is not None and engine != "ray"):
-        raise BadInput(f"engine = {engine!r}: choose simulation or ray; --address goes with ray")
+    if engine not in ("simulation", "ray"):
+        raise BadInput(f"engine = {engine!r}: choose simulation or ray")
+    if address is not None and engine != "ray":
+        raise BadInput("--address requires --engine ray")
     wanted = cells(choice)
     if dry:
-        for cell in pending(wanted, out):
+        for cell in missing(wanted, out):
             console.print(cell.name, soft_wrap=True, highlight=False)
         return
     if rings:
         _order_rings(wanted, out)
         return
-    with at_work(out):
-        left = pending(wanted, out)
+    with writing(out):
+        copied = copy_between_presets(wanted, out)
+        left = missing(wanted, out)
         written = 0
         try:
             with _tracked(left, len(wanted)) as tracker:
                 finished = (
-                    spread_cells(left, out, tracker.start, address)
+                    run_cells_on_ray(left, out, tracker.start, address)
                     if engine == "ray" and left
                     else run_cells(left, out, tracker.start, tracker.round)
                 )
@@ -85,47 +93,48 @@ def reproduce(
         except KeyboardInterrupt:
             print_interrupted(written, len(left))
             raise typer.Exit(130) from None
-    already = len(wanted) - len(left)
-    console.print(
-        f"{written} cells run, {already} were there already, in {out}. See: firma report {out}", soft_wrap=True
-    )
+    existed = f"{len(wanted) - len(left) - copied} already existed"
+    same = f", {copied} have the same numbers under another preset" if copied else ""
+    console.print(f"{written} cells run, {existed}{same}: {out}. Next: firma report {out}", soft_wrap=True)
 
 
 def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
-    """Write what 2-opt saves for every preset, data set and scenario of the cells; nobody trains."""
+    """Write what 2-opt saves for every preset, data set and scenario of the cells, without training."""
     from firma.cli.console import out as console
-    from firma.study.grid import DATASETS
-    from firma.study.rings import ordered, save
-    from firma.study.store import at_work
+    from firma.data.catalogue import SIZES
+    from firma.sweep.ring_orders import order_rings, save_ring_orders
+    from firma.sweep.store import writing
 
-    if any(cell.settings or cell.clients != DATASETS[cell.dataset].clients for cell in cells):
-        raise BadInput("rings: of the study's own federations, without --set and --clients; firma ring shows any other")
-    with at_work(folder):
-        found = list(ordered(cells))
-        path = save(folder, found)
-    console.print(f"{len(found)} rings ordered, in {path}. See: firma report {folder}", soft_wrap=True)
+    if any(cell.settings or cell.clients != SIZES[cell.dataset].clients for cell in cells):
+        raise BadInput(
+            "--rings cannot be combined with --set or --clients; firma ring shows the ring of any federation"
+        )
+    with writing(folder):
+        found = list(order_rings(cells))
+        path = save_ring_orders(folder, found)
+    console.print(f"{len(found)} rings ordered: {path}. Next: firma report {folder}", soft_wrap=True)
 
 
 def print_interrupted(written: int, left: int) -> None:
-    """One line on stderr: what is kept and how to go on."""
+    """One line on stderr: what was saved and how to continue."""
     from firma.cli.console import err
 
     err.print(
-        f"firma: interrupted; {written} of {left} cells were written and stay, the same command goes on from there",
+        f"firma: interrupted; {written} of {left} cells were run and saved; the same command continues from there",
         soft_wrap=True,
         highlight=False,
     )
 
 
 class _Tracker:
-    """Counts cells and work while they are run, and says so: after every round on a bar, after every cell in a log."""
+    """Progress of a study: reported after every round on a progress bar, after every cell in a log."""
 
     def __init__(
         self, left: "Sequence[Cell]", wanted: int, say: Callable[[str, str, float], None], often: bool
     ) -> None:
-        from firma.study.runner import work
+        from firma.sweep.runner import cost
 
-        self.work, self.total = work, sum(work(cell) for cell in left)
+        self.cost, self.total = cost, sum(cost(cell) for cell in left)
         self.left, self.wanted, self.say, self.often = left, wanted, say, often
         self.finished, self.worked, self.part, self.started = 0, 0.0, 0.0, time.monotonic()
 
@@ -135,11 +144,11 @@ class _Tracker:
 
     def round(self, method: str, seed: int, outcome: "RoundOutcome") -> None:
         number, cell = outcome.number + 1, self.cell
-        self.part = self.work(cell) * number / cell.rounds
+        self.part = self.cost(cell) * number / cell.rounds
         self._say(cell, f"round {number}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
 
-    def finish(self, done: "Finished") -> None:
-        self.finished, self.worked, self.part = self.finished + 1, self.worked + self.work(done.cell), 0.0
+    def finish(self, done: "FinishedCell") -> None:
+        self.finished, self.worked, self.part = self.finished + 1, self.worked + self.cost(done.cell), 0.0
         accuracy = done.result.metrics["mean_accuracy"]
         self._say(done.cell, f"{accuracy:.3f} in {done.result.seconds:.1f} s", whole=True)
 
@@ -149,7 +158,7 @@ class _Tracker:
             self.say(f"{count}/{self.wanted}", f"{cell.name}  {what}{self._time_left()}", self._share())
 
     def _share(self) -> float:
-        """Work done over all work that was left at the start."""
+        """Work done over all work that there was at the start."""
         return (self.worked + self.part) / self.total
 
     def _time_left(self) -> str:
@@ -161,7 +170,7 @@ class _Tracker:
 
 @contextmanager
 def _tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[_Tracker]:
-    """A bar on a terminal, a line a cell in a log."""
+    """A progress bar on a terminal, one line per cell in a log."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     from firma.cli.console import err

@@ -1,10 +1,11 @@
-"""`firma ring`: what ordering the ring saves, and how fast it mixes."""
+"""`firma ring`: what 2-opt saves on a ring, and how fast the ring mixes."""
 
 from typing import Annotated
 
 import typer
 
 from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
+from firma.methods import DEFAULT_METHOD
 
 
 def ring(
@@ -12,15 +13,17 @@ def ring(
     scenario: Scenario = None,
     clients: Clients = None,
     preset: Preset = "recommended",
-    method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = "fibfl++",
+    method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = DEFAULT_METHOD,
     seed: Seed = 0,
     set_: Changes = None,
     json: Json = False,
 ) -> None:
-    """Show the ring: its cost as given and after 2-opt, and how much anyone hears of anyone.
+    """Show the cost of the ring before and after 2-opt, and how fast it mixes.
 
-    The mixing figures are those of the last round, when a client keeps least of itself, with every neighbour past
-    the gate and equally accurate.
+    The mixing figures are those of the last round, when a client keeps the smallest share of its own parameters, if
+    every neighbour passes the gate with the same accuracy.
+
+    Example: firma ring --dataset digits --scenario dir-0.1
     """
     from rich.table import Table
 
@@ -41,7 +44,7 @@ def ring(
     table.add_row("cost, 2-opt", f"{report['cost_optimised']:.4f}")
     table.add_row("saving", f"{report['saving_percent']:.1f} %")
     table.add_row("order", " ".join(str(client) for client in report["order"]))
-    table.add_row("passes a round", str(report["passes"]))
+    table.add_row("passes per round", str(report["passes"]))
     table.add_row("spectral radius, one pass", f"{report['spectral_radius_pass']:.4f}")
     table.add_row("spectral radius, whole round", f"{report['spectral_radius_round']:.4f}")
     table.add_row("smallest influence", f"{report['min_influence']:.2e}")

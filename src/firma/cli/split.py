@@ -1,4 +1,4 @@
-"""`firma split`: who holds what, before anyone trains."""
+"""`firma split`: how a data set is split among clients, without training."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,10 +22,10 @@ def split(
     preset: Preset = "recommended",
     seed: Seed = 0,
     set_: Changes = None,
-    out: Annotated[Path | None, typer.Option(help="Draw the split into this PNG file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a picture of the split to this PNG file.")] = None,
     json: Json = False,
 ) -> None:
-    """Show how a data set is dealt to clients: samples of every class, to train and to test.
+    """Show how a data set is split among clients: training and test samples of each class.
 
     Example: firma split --dataset digits --scenario dir-0.1 --out split.png
     """
@@ -34,7 +34,7 @@ def split(
     from firma.data.partition import overview
 
     if clients is not None and clients < 1:
-        raise BadInput(f"clients = {clients}: at least 1")
+        raise BadInput(f"clients = {clients}: must be at least 1")
     found = overview(load_dataset(dataset), scenario, clients, preset, changes(set_), seed)
     if out is not None:
         _draw(found, out)
@@ -45,7 +45,7 @@ def split(
 
 
 def _draw(found: "Overview", path: Path) -> None:
-    from firma.report.split_picture import split_picture
+    from firma.report.data_figures import split_picture
 
     title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
     try:
@@ -62,29 +62,29 @@ def _show(found: "Overview", path: Path | None) -> None:
     from firma.cli.console import out
 
     title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
-    out.print(title, "Training samples of each class, and all samples to train and to test:", sep="\n", soft_wrap=True)
+    out.print(title, "Training samples of each class, and all training and test samples:", sep="\n", soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, padding=0)
     table.add_column("client")
     if found.angles:
-        table.add_column("turned", justify="right")
+        table.add_column("rotated", justify="right")
     few = len(found.labels) <= _MOST_CLASSES
-    for label in found.labels if few else ("classes", "most of"):
+    for label in found.labels if few else ("classes", "most common"):
         table.add_column(label, justify="right")
     for half, counts in (("train", found.train), ("test", found.test)):
         table.add_column(half, justify="right", style="bold", min_width=len(f"{counts.sum():,}"))
     for place, name in enumerate(found.names[:_MOST_CLIENTS]):
         train, test = found.train[place], found.test[place]
-        turned = [f"{found.angles[place]:g}°"] if found.angles else []
+        rotated = [f"{found.angles[place]:g}°"] if found.angles else []
         most = found.labels[int(train.argmax())]
         cells = [str(count or "·") for count in train] if few else [str(int((train > 0).sum())), most]
-        table.add_row(name, *turned, *cells, f"{train.sum():,}", f"{test.sum():,}")
+        table.add_row(name, *rotated, *cells, f"{train.sum():,}", f"{test.sum():,}")
     blank = [""] * (len(table.columns) - 3)
     table.add_section()
     table.add_row("all", *blank, f"{found.train.sum():,}", f"{found.test.sum():,}")
     out.print(table)
     if len(found.names) > _MOST_CLIENTS:
-        out.print(f"… and {len(found.names) - _MOST_CLIENTS} clients more: --json has them all.")
+        out.print(f"… and {len(found.names) - _MOST_CLIENTS} more clients: --json shows all.")
     if found.dropped:
-        out.print(f"Too few samples, would sit out: {', '.join(found.dropped)} (--set min_samples=1 lets all in).")
+        out.print(f"Clients left out, too few samples: {', '.join(found.dropped)} (--set min_samples=1 includes all).")
     if path is not None:
         out.print(f"Written: {path}", soft_wrap=True)

@@ -1,6 +1,6 @@
-"""Data sets and how they are dealt to clients."""
+"""Data sets and how they are split among clients.
 
-from firma.data.dataset import Dataset, DatasetSource, load_dataset
-from firma.data.partition import Partition, deal
-
-__all__ = ["Dataset", "DatasetSource", "Partition", "deal", "load_dataset"]
+dataset.py loads a data set by name, by file or from arrays. catalogue.py, download.py, formats.py and cache.py are
+about the public sets; arrays.py and user_files.py read the user's own data; scenarios.py and partition.py split a data
+set among clients.
+"""

@@ -1,4 +1,4 @@
-"""A data set from arrays of the user's own: checked, labels numbered, a fifth held out where no tests are given."""
+"""A data set from the user's own arrays: checked, labels numbered, a fifth held out if there are no test data."""
 
 import sys
 from dataclasses import replace
@@ -22,17 +22,17 @@ def from_arrays(
     client_test: Array | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """Inputs (n, …) and labels (n,), integers or words; uint8 is scaled to [0, 1], other numbers are taken as they are.
+    """Inputs (n, …) and labels (n,), integers or text; uint8 is scaled to [0, 1], other numbers are used as they are.
 
-    Classes are numbered in sorted order. Without test arrays, a fifth of every class is held out, or of every client
-    where rows have clients.
+    Classes are numbered in sorted order. Without test arrays, a fifth of each class is held out, or, with `client`, a
+    fifth of each client's rows.
     """
     x, y = np.asarray(x), np.asarray(y)
     _check(x, y, client, ("x", "y", "client"), name)
     if (x_test is None) != (y_test is None):
-        raise BadInput(f"dataset {name}: give both x_test and y_test, or neither")
+        raise BadInput(f"dataset {name}: x_test and y_test must be given together")
     if client_test is not None and (client is None or x_test is None):
-        raise BadInput(f"dataset {name}: client_test is there without {'client' if client is None else 'x_test'}")
+        raise BadInput(f"dataset {name}: client_test requires {'client' if client is None else 'x_test'}")
     if x_test is None or y_test is None:
         owned = client is not None
         groups, _ = _numbered(np.asarray(client) if owned else y, "client" if owned else "y", name)
@@ -46,11 +46,11 @@ def from_arrays(
     if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise BadInput(
             f"dataset {name}: x holds {x.dtype} of shape {x.shape[1:]}, "
-            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}"
+            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}; they must match"
         )
     classes, labels = _numbered(_joined(y, y_test), "y", name)
     if (classes[: len(y)] == classes[0]).all():
-        raise BadInput(f"dataset {name}: y holds the class {labels[classes[0]]} alone; at least two classes are needed")
+        raise BadInput(f"dataset {name}: y holds only the class {labels[classes[0]]}; at least two classes are needed")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
@@ -58,9 +58,9 @@ def from_arrays(
 
 
 def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -> Dataset:
-    """A data set whose training rows belong to clients, (n,) numbers or names, and its test rows too if that is given.
+    """The data set with the client of each training row, (n,) numbers or names, and of each test row if given.
 
-    Without `client_test`, every client's tests are matched to its training data.
+    Without `client_test`, each client's test data are matched to its training data.
     """
     values = np.asarray(client)
     for what, each, rows in (
@@ -68,7 +68,7 @@ def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -
         ("client_test", client_test, len(dataset.y_test)),
     ):
         if each is not None and np.shape(each) != (rows,):
-            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; ({rows},) is needed")
+            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; it must be ({rows},)")
     owners, names = _numbered(_joined(values, client_test), "client", dataset.name)
     tests = None if client_test is None else owners[len(values) :]
     return replace(
@@ -77,7 +77,7 @@ def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -
 
 
 def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":
-    """Whether this is a torch Dataset, told without importing torch: who has one has imported it."""
+    """Whether this is a torch Dataset; does not import torch, which is loaded already if it is one."""
     torch_data = sys.modules.get("torch.utils.data")
     return torch_data is not None and isinstance(source, torch_data.Dataset)
 
@@ -89,7 +89,7 @@ def from_torch(train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = No
 
 
 def validation(dataset: Dataset) -> Dataset:
-    """The data set without its tests: a fifth of the training data is in their place, so that choices can be made."""
+    """The data set with a fifth of its training data in place of the test data, for choosing settings."""
     owners = dataset.client_train
     train, held = held_out(dataset.y_train if owners is None else owners)
     x, y = dataset.x_train, dataset.y_train
@@ -101,7 +101,7 @@ def validation(dataset: Dataset) -> Dataset:
 
 
 def held_out(groups: Integers) -> tuple[Integers, Integers]:
-    """Rows to train and rows to test: of each group of rows, (n,) numbers from 0, a fifth, and one of two at least."""
+    """Rows to train and rows to test: a fifth of each group, (n,) numbers from 0, and at least one of two or more."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     sizes = np.bincount(groups)
@@ -112,7 +112,7 @@ def held_out(groups: Integers) -> tuple[Integers, Integers]:
 
 
 def _stacked(data: "TorchDataset[Any]") -> tuple[Array, Array]:
-    tensors = getattr(data, "tensors", None)  # a TensorDataset holds them whole already
+    tensors = getattr(data, "tensors", None)  # a TensorDataset holds its tensors
     if isinstance(tensors, tuple) and len(tensors) == 2:
         return tensors[0].numpy(), tensors[1].numpy()
     if not hasattr(data, "__len__"):
@@ -131,34 +131,34 @@ def _joined(first: Array, second: Array | None) -> Array:
 
 
 def _numbered(values: Array, what: str, name: str) -> tuple[Integers, tuple[str, ...]]:
-    """(n,) values as numbers from 0 in sorted order, and the values' names."""
+    """(n,) values as numbers from 0 in sorted order, and the names of the values."""
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
         values = values.astype(str)
     if values.dtype.kind == "f" and (values == np.floor(values)).all() and np.abs(values).max() < 2**53:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iubU":
         raise BadInput(
-            f"dataset {name}: {what} holds {values.dtype}, such as {values[0]!r}; integers or words are needed"
+            f"dataset {name}: {what} holds {values.dtype}, such as {values[0]!r}; it must hold integers or text"
         )
     found, numbers = np.unique(values, return_inverse=True)
     return numbers.astype(np.int64), tuple(str(value) for value in found)
 
 
 def _check(x: Array, y: Array, client: Array | None, names: tuple[str, str, str], name: str) -> None:
-    """Refuse arrays that cannot be learnt from."""
+    """Refuse arrays that a model cannot be trained on."""
     if x.ndim < 2:
-        raise BadInput(f"dataset {name}: {names[0]} has shape {x.shape}; (samples, features …) is needed")
+        raise BadInput(f"dataset {name}: {names[0]} has shape {x.shape}; it must be (samples, features …)")
     if not x.size:
         raise BadInput(f"dataset {name}: {names[0]} of shape {x.shape} is empty")
     if x.dtype.kind not in "fiub":
-        raise BadInput(f"dataset {name}: {names[0]} holds {x.dtype}; numbers are needed")
+        raise BadInput(f"dataset {name}: {names[0]} holds {x.dtype}; it must hold numbers")
     for column, each in ((names[1], y), (names[2], client)):
         if each is None:
             continue
         values = np.asarray(each)
         if values.shape != (len(x),):
-            one_each = f"({len(x)},) is needed, one for every row of {names[0]}"
-            raise BadInput(f"dataset {name}: {column} has shape {values.shape}; {one_each}")
+            needed = f"({len(x)},), one per row of {names[0]}"
+            raise BadInput(f"dataset {name}: {column} has shape {values.shape}; it must be {needed}")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise BadInput(f"dataset {name}: {column} is missing (NaN) in row {int(np.argmin(np.isfinite(values)))}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():

@@ -1,4 +1,4 @@
-"""The folder where public data sets are kept, each decoded once to four .npy files of uint8."""
+"""The cache folder of public data sets, each decoded once to four .npy files of uint8."""
 
 import hashlib
 import os
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.catalogue import PARTS, Known
+from firma.atomic_files import sync
+from firma.data.catalogue import PARTS, PublicDataset
 from firma.errors import BadInput
 
 Bytes = NDArray[np.uint8]
@@ -36,32 +37,32 @@ def cache_folder(chosen: Path | None = None) -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "firma"
 
 
-def present(known: Known, cache: Path) -> bool:
-    """Whether the data set is in the cache, by the headers and lengths of its files, not by their content."""
+def present(known: PublicDataset, cache: Path) -> bool:
+    """Whether the data set is in the cache, judged by the headers and lengths of its files, not by their content."""
     try:
         arrays = _map(cache / known.name)
     except (OSError, ValueError):
         return False
-    return not misshapen(known, arrays)
+    return not wrong_shape(known, arrays)
 
 
-def open_known(known: Known, cache: Path) -> Arrays:
+def open_cached(known: PublicDataset, cache: Path) -> Arrays:
     """The data set from the cache: inputs as read-only memory maps, so that opening costs neither time nor memory."""
     folder = cache / known.name
     command = f"firma data get {known.name}"
     if not folder.is_dir():
-        raise BadInput(f"dataset = {known.name!r}: not in {cache} yet; get it with: {command}")
+        raise BadInput(f"dataset = {known.name!r}: not in {cache}; download it with: {command}")
     try:
         arrays = _map(folder)
     except (OSError, ValueError) as error:
         raise BadInput(f"dataset = {known.name!r}: {folder} is damaged ({error}); repair it with: {command}") from None
-    if problem := misshapen(known, arrays):
+    if problem := wrong_shape(known, arrays):
         raise BadInput(f"dataset = {known.name!r}: {folder} is damaged ({problem}); repair it with: {command}")
     return arrays
 
 
-def store(known: Known, arrays: Arrays, cache: Path) -> None:
-    """Put a data set into the cache whole or not at all: a new folder, every file synced, then one rename."""
+def store(known: PublicDataset, arrays: Arrays, cache: Path) -> None:
+    """Put a data set into the cache, complete or not at all: a new folder, every file synced, then one rename."""
     target = cache / known.name
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=f".{known.name}.") as name:
@@ -72,22 +73,22 @@ def store(known: Known, arrays: Arrays, cache: Path) -> None:
                 np.save(file, getattr(arrays, part), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
-        _sync(draft)
+        sync(draft)
         try:
             draft.rename(target)
-        except OSError:  # something is there: damaged, or stored by another process in the meantime; it goes
+        except OSError:  # it exists: damaged, or stored by another process in the meantime; it is replaced
             target.rename(Path(name) / "old")
             draft.rename(target)
-        _sync(cache)
+        sync(cache)
 
 
-def stored_bytes(known: Known, cache: Path) -> int:
-    """Size on disk of what the cache holds of a data set."""
+def stored_bytes(known: PublicDataset, cache: Path) -> int:
+    """Size on disk of a data set in the cache."""
     return sum(file.stat().st_size for file in (cache / known.name).glob("*.npy"))
 
 
-def misshapen(known: Known, arrays: Arrays) -> str | None:
-    """What is wrong with the shapes, if anything."""
+def wrong_shape(known: PublicDataset, arrays: Arrays) -> str | None:
+    """What is wrong with the shapes, or None."""
     wanted = ((known.train, *known.shape), (known.train,), (known.test, *known.shape), (known.test,))
     for part, shape in zip(PARTS, wanted, strict=True):
         found = getattr(arrays, part)
@@ -96,9 +97,9 @@ def misshapen(known: Known, arrays: Arrays) -> str | None:
     return None
 
 
-def wrong(known: Known, arrays: Arrays) -> str | None:
-    """What differs from the published data, if anything: shapes first, then SHA-256 of the content."""
-    if problem := misshapen(known, arrays):
+def wrong_content(known: PublicDataset, arrays: Arrays) -> str | None:
+    """What differs from the published data, or None: shapes first, then SHA-256 of the content."""
+    if problem := wrong_shape(known, arrays):
         return problem
     for part, digest in zip(PARTS, known.digests, strict=True):
         found = sha256(getattr(arrays, part))
@@ -108,7 +109,7 @@ def wrong(known: Known, arrays: Arrays) -> str | None:
 
 
 def sha256(array: NDArray[Any]) -> str:
-    """SHA-256 of an array's bytes in C order, whatever its strides and wherever it came from."""
+    """SHA-256 of the bytes of an array in C order, whatever its strides."""
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
@@ -116,13 +117,3 @@ def _map(folder: Path) -> Arrays:
     inputs = {part: np.load(folder / f"{part}.npy", mmap_mode="r") for part in PARTS if part.startswith("x")}
     labels = {part: np.load(folder / f"{part}.npy", allow_pickle=False) for part in PARTS if part.startswith("y")}
     return Arrays(**inputs, **labels)
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename inside a folder survive a power cut; Windows can neither do nor need it."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

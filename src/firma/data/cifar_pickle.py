@@ -1,4 +1,7 @@
-"""CIFAR-10's pickled batches, read without running anything that a pickle asks for."""
+"""CIFAR-10's pickled batches, read without running anything that a pickle asks for.
+
+This is the only module that imports pickle: the official archive of CIFAR-10 has no other form in Python's version.
+"""
 
 import pickle
 from pathlib import Path
@@ -13,7 +16,7 @@ _LARGEST = 64 << 20  # a real batch has 31 MB
 
 
 class _Captured:
-    """Stands in for a pickled array and its dtype: it keeps the state that a pickle gives it and does nothing."""
+    """Stands in for a pickled array and its dtype: it stores the state that a pickle gives it and does nothing else."""
 
     def __init__(self, kind: object) -> None:
         self.kind = kind
@@ -23,14 +26,14 @@ class _Captured:
         self.state = state
 
 
-class _Refusing(pickle.Unpickler):
-    """Knows the three names that a pickled NumPy array needs, and answers each with a stand-in of ours.
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Accepts the three names that a pickled NumPy array needs, and resolves each to a stand-in.
 
     NumPy's own functions are never called: a forged dtype could make them read the bytes as pointers.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        """A new stand-in for each call, so that a pickle which tampers with one changes nothing that lasts."""
+        """A new stand-in for each call, so that a pickle that tampers with one has no lasting effect."""
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
             return lambda _kind, _shape, _typecode: _Captured("array")
         if (module, name) == ("numpy", "dtype"):
@@ -46,7 +49,7 @@ def read_batch(path: Path) -> tuple[Bytes, Bytes]:
         raise BadInput(f"{path}: {path.stat().st_size:,} bytes, larger than any CIFAR-10 batch")
     try:
         with path.open("rb") as file:
-            batch = _Refusing(file, encoding="bytes").load()
+            batch = _RestrictedUnpickler(file, encoding="bytes").load()
     except (Exception, MemoryError) as error:  # a damaged or forged pickle can raise anything
         raise BadInput(f"{path}: not a CIFAR-10 batch ({error})") from None
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():

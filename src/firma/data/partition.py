@@ -1,4 +1,4 @@
-"""Dealing a data set to clients: a scenario for the training data, tests to match, and a summary of who holds what."""
+"""A data set split among clients: training data by a scenario, matching test data, and a summary of the split."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data import scenarios as recipes
+from firma.data import scenarios
 from firma.data.dataset import Array, Dataset
 from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
 from firma.errors import BadInput
@@ -16,9 +16,9 @@ from firma.settings import Split, split_for
 
 @dataclass(frozen=True)
 class Partition:
-    """Row numbers of every client's training and test samples, and who sat out for want of data.
+    """Row numbers of each client's training and test samples, and the clients left out for lack of data.
 
-    `angles` are the degrees by which each client's images are turned; none at all where nobody's are.
+    `angles` are the degrees by which each client's images are rotated; empty if none are.
     """
 
     train: tuple[Indices, ...]
@@ -28,25 +28,26 @@ class Partition:
 
 
 def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int) -> Partition:
-    """Who holds what. Every row goes to at most one client, in training and in test data alike."""
+    """Split a data set among clients. Each row goes to at most one client, in the training and in the test data."""
     kind = parse(scenario)
     if not 1 <= clients <= len(dataset.y_train):
-        raise BadInput(f"clients = {clients}: from 1 to {len(dataset.y_train)}, the training samples of {dataset.name}")
+        limit = f"{len(dataset.y_train)}, the training samples of {dataset.name}"
+        raise BadInput(f"clients = {clients}: must be from 1 to {limit}")
     split_seed = seed if split.split_seed is None else split.split_seed
     if kind.name == "natural":
         train, test = _natural(dataset, clients, split_seed)
     else:
-        train = _deal_labels(dataset.y_train, dataset.classes, kind, clients, split, split_seed)
+        train = _split_by_label(dataset.y_train, dataset.classes, kind, clients, split, split_seed)
         if split.tests == "matched":
             test = _matched(dataset, train, split_seed)
         else:
-            test = _deal_labels(dataset.y_test, dataset.classes, kind, clients, split, split_seed)
+            test = _split_by_label(dataset.y_test, dataset.classes, kind, clients, split, split_seed)
     kept = [i for i in range(clients) if len(train[i]) >= split.min_samples and len(test[i]) > 0]
     if not kept:
         most = max(len(each) for each in train)
         raise BadInput(
-            f"clients = {clients}: nobody would hold min_samples = {split.min_samples} training samples and a test "
-            f"sample (the largest client has {most}); take fewer clients"
+            f"clients = {clients}: no client would have min_samples = {split.min_samples} training samples and a test "
+            f"sample (the largest has {most}); use fewer clients or a lower min_samples"
         )
     dropped = tuple(i for i in range(clients) if i not in kept)
     angles: tuple[float, ...] = ()
@@ -57,12 +58,12 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
 
 
 def default_scenario(dataset: Dataset) -> str:
-    """What is dealt if nobody says otherwise: as it is by nature where the data say whose they are."""
+    """The scenario of a run that names none: natural if the data set names clients, else skew-1."""
     return "skew-1" if dataset.client_train is None else "natural"
 
 
 def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[Array, Array]:
-    """Training and test inputs of one client, as stored; turned where the scenario says so."""
+    """Training and test inputs of one client, as stored; rotated if the scenario says so."""
     train, test = dataset.x_train[partition.train[client]], dataset.x_test[partition.test[client]]
     if not partition.angles:
         return train, test
@@ -70,7 +71,7 @@ def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[
 
 
 def class_counts(labels: NDArray[np.int64], parts: tuple[Indices, ...] | list[Indices], classes: int) -> Indices:
-    """(N, C) samples of every class that every client holds."""
+    """(N, C) number of samples of each class that each client holds."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
@@ -80,42 +81,43 @@ def class_proportions(labels: NDArray[np.int64], parts: tuple[Indices, ...], cla
     return np.asarray(counts / counts.sum(axis=1, keepdims=True), dtype=np.float64)
 
 
-def _deal_labels(
+def _split_by_label(
     labels: NDArray[np.int64], classes: int, kind: Scenario, clients: int, split: Split, seed: int
 ) -> list[Indices]:
-    """One split of one half of the data, by a generator of its own."""
+    """Split the training or the test data by class labels, with a generator of its own."""
     rng = np.random.default_rng(seed)
     if kind.name in ("iid", "rotate"):
         return np.array_split(rng.permutation(len(labels)), clients)
     if kind.name == "dir":
-        return recipes.dirichlet(labels, classes, kind.number, clients, rng)
+        return scenarios.dirichlet(labels, classes, kind.number, clients, rng)
     if kind.name == "quantity":
-        return recipes.take(labels, recipes.quantity_counts(labels, classes, kind.number, clients, rng), rng)
+        return scenarios.take(labels, scenarios.quantity_counts(labels, classes, kind.number, clients, rng), rng)
     if split.quota == "sequential":
-        return recipes.skew_sequential(labels, classes, int(kind.number), clients, rng)
-    shares = recipes.skew_shares(int(kind.number), clients, classes)
-    return recipes.take(labels, recipes.fair_counts(labels, shares, classes), rng)
+        return scenarios.skew_sequential(labels, classes, int(kind.number), clients, rng)
+    shares = scenarios.skew_shares(int(kind.number), clients, classes)
+    return scenarios.take(labels, scenarios.fair_counts(labels, shares, classes), rng)
 
 
 def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], list[Indices]]:
-    """Rows as their owners hold them; tests that have no owners are matched, for there is no other draw of them."""
+    """Rows by the clients that the data name; test data that name none are matched to the training data."""
     if dataset.client_train is None:
-        raise BadInput(f"scenario = 'natural': {dataset.name} does not say whose rows are whose; it needs client")
+        raise BadInput(f"scenario = 'natural': {dataset.name} does not name the client of each row (column client)")
     if clients != len(dataset.client_names):
-        raise BadInput(f"clients = {clients}: {dataset.name} has {len(dataset.client_names)} by nature; leave it out")
-    train = _owned(dataset.client_train, clients)
+        named = f"{dataset.name} names {len(dataset.client_names)} clients"
+        raise BadInput(f"clients = {clients}: {named}; omit --clients")
+    train = _by_client(dataset.client_train, clients)
     if dataset.client_test is None:
         return train, _matched(dataset, train, seed)
-    return train, _owned(dataset.client_test, clients)
+    return train, _by_client(dataset.client_test, clients)
 
 
-def _owned(owners: Indices, clients: int) -> list[Indices]:
+def _by_client(owners: Indices, clients: int) -> list[Indices]:
     ends = np.bincount(owners, minlength=clients).cumsum()
     return np.split(np.argsort(owners, kind="stable"), ends[:-1])
 
 
 def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]:
-    """Test rows in every client's own training proportions, as many as the scarcest class allows."""
+    """Test rows in the class proportions of each client's training data, as many as the scarcest class allows."""
     counts = class_counts(dataset.y_train, train, dataset.classes)
     held = np.bincount(dataset.y_test, minlength=dataset.classes)
     used = counts.sum(axis=0)
@@ -125,14 +127,14 @@ def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]
     scale = (held[testable] / used[testable]).min()
     wanted = np.where(testable, counts * scale, 0.0)
     totals = wanted.sum(axis=1, keepdims=True)
-    small = (totals > 0) & (totals < 1)  # a client with any data is tested on one sample at least
+    small = (totals > 0) & (totals < 1)  # a client with any data is tested on at least one sample
     wanted = np.where(small, wanted / np.where(small, totals, 1.0), wanted)
-    return recipes.take(dataset.y_test, recipes.apportion(wanted, held), np.random.default_rng(seed))
+    return scenarios.take(dataset.y_test, scenarios.apportion(wanted, held), np.random.default_rng(seed))
 
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """A dealt data set in numbers: `train` and `test` are (N, C) samples of each class, `names` the N clients."""
+    """A split in numbers: `train` and `test` are (N, C) samples of each class, `names` the N clients."""
 
     dataset: str
     scenario: str
@@ -165,20 +167,20 @@ class Overview:
 def overview(
     dataset: Dataset, scenario: str | None, clients: int | None, preset: str, settings: Mapping[str, Any], seed: int
 ) -> Overview:
-    """Deal a data set as a run would, and count."""
+    """Split a data set as a run would, and count."""
     chosen = scenario or default_scenario(dataset)
     count = clients or dataset.clients
     partition = deal(dataset, chosen, count, split_for(preset, settings), seed)
-    everyone = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
+    all_names = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
     kept = [client for client in range(count) if client not in set(partition.dropped)]
     return Overview(
         dataset=dataset.name,
         scenario=chosen,
         preset=preset,
-        names=tuple(everyone[client] for client in kept),
+        names=tuple(all_names[client] for client in kept),
         labels=dataset.labels or tuple(str(label) for label in range(dataset.classes)),
         train=class_counts(dataset.y_train, partition.train, dataset.classes),
         test=class_counts(dataset.y_test, partition.test, dataset.classes),
-        dropped=tuple(everyone[client] for client in partition.dropped),
+        dropped=tuple(all_names[client] for client in partition.dropped),
         angles=partition.angles,
     )

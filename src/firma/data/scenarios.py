@@ -1,4 +1,4 @@
-"""Kinds of heterogeneity: their names, how each deals the training rows to clients, and rotated images."""
+"""Scenarios, the kinds of heterogeneity: their names, how each splits rows among clients, and rotated images."""
 
 import math
 import re
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from firma.data.dataset import Array
 from firma.errors import BadInput
 
-STUDY = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")  # the paper's seven
 _PLAIN = ("iid", "natural")
 _NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
+_CHANNELS = (1, 3, 4)
+_CHUNK = 4096  # images at a time: rotation computes in float32, this bounds its memory
 CHOICES = (
     "iid, dir-ALPHA (such as dir-0.5), skew-K (such as skew-1), quantity-ALPHA (such as quantity-0.5), "
     "rotate-DEGREES (such as rotate-90) or natural"
@@ -36,17 +37,27 @@ def parse(text: str) -> Scenario:
         scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
         if 0 < scenario.number < float("inf"):
             return scenario
-    raise BadInput(f"scenario = {text!r}: choose {CHOICES}")
+    raise BadInput(f"scenario {text!r} is unknown; choose from {CHOICES}")
 
 
-Indices = NDArray[np.int64]
-_PRIMARY, _SECONDARY, _MINORITY = 0.55, 0.20, 0.03  # label skew: share of a client's budget per class
+_KINDS = ("iid", "dir", "skew", "quantity", "rotate", "natural")
+_MORE_EVEN = ("dir", "quantity")  # a larger number is more even
+
+
+def order(text: str) -> tuple[int, float]:
+    """Where a scenario stands in tables: by kind, and from even to uneven among the Dirichlet ones."""
+    scenario = parse(text)
+    return _KINDS.index(scenario.name), -scenario.number if scenario.name in _MORE_EVEN else scenario.number
+
+
+Indices = NDArray[np.int64]  # row numbers
+_PRIMARY, _SECONDARY, _MINORITY = 0.55, 0.20, 0.03  # label skew: share of a client's samples per class
 
 
 def dirichlet(
     labels: NDArray[np.int64], classes: int, alpha: float, clients: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """For each class, shares of the clients from Dir(α·1); floors are taken in order, the last client gets the rest."""
+    """Rows per client: each class is shared out by one draw from Dir(α·1), rounded down, the last gets the rest."""
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in range(classes):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -57,9 +68,10 @@ def dirichlet(
 
 
 def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]:
-    """(N, C) share of a client's budget that each class is asked for; rows need not sum to 1."""
+    """(N, C) share of each class in the samples that a client asks for; rows need not sum to 1."""
     if 2 * primary + 1 > classes:
-        raise BadInput(f"scenario = 'skew-{primary}': K primary and K+1 secondary classes need 2K+1 of {classes}")
+        needed = f"K primary and K+1 secondary classes require {2 * primary + 1} classes"
+        raise BadInput(f"scenario = 'skew-{primary}': {needed}, and the data have {classes}")
     shares = np.full((clients, classes), _MINORITY)
     for client in range(clients):
         first = client * primary
@@ -71,7 +83,7 @@ def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]
 def skew_sequential(
     labels: NDArray[np.int64], classes: int, primary: int, clients: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """As published: client by client until a class runs dry, so late clients may get little or nothing."""
+    """As published: client by client until a class is used up, so the last clients may get few samples or none."""
     pools = [np.flatnonzero(labels == label) for label in range(classes)]
     for pool in pools:
         rng.shuffle(pool)
@@ -85,7 +97,7 @@ def skew_sequential(
 
 
 def fair_counts(labels: NDArray[np.int64], shares: NDArray[np.float64], classes: int) -> Indices:
-    """(N, C) samples in the given shares, the same number for every client, no class over-asked."""
+    """(N, C) numbers of samples in the given shares: every client gets the same total, no class more than it has."""
     mix = shares / shares.sum(axis=1, keepdims=True)
     held = np.bincount(labels, minlength=classes)
     budget = int((held / mix.sum(axis=0)).min())
@@ -97,16 +109,16 @@ def fair_counts(labels: NDArray[np.int64], shares: NDArray[np.float64], classes:
 
 
 def quantity_counts(labels: Indices, classes: int, alpha: float, clients: int, rng: np.random.Generator) -> Indices:
-    """(N, C) samples: sizes from one draw of Dir(α·1_N), all clients in the same class proportions, all rows dealt."""
+    """(N, C) numbers of samples: sizes by one draw from Dir(α·1_N), equal class proportions, every row used."""
     held = np.bincount(labels, minlength=classes)
     wanted = np.outer(held, rng.dirichlet(np.full(clients, alpha)))
     return apportion(wanted, np.full(clients, len(labels))).T
 
 
 def apportion(wanted: NDArray[np.float64], held: NDArray[np.int64]) -> Indices:
-    """Whole numbers near (N, C) `wanted`: each row's rounded-down sum where columns allow, no column above `held`.
+    """Integers near (N, C) `wanted`: no column sum above `held`, row sums rounded down where that allows it.
 
-    Floors first, then what a row still lacks goes to its largest remainders among the classes that are left.
+    Each number is rounded down; what a row then lacks goes to its largest remainders in classes that have samples left.
     """
     counts = np.floor(wanted + 1e-9).astype(np.int64)
     left = held - counts.sum(axis=0)
@@ -121,7 +133,7 @@ def apportion(wanted: NDArray[np.float64], held: NDArray[np.int64]) -> Indices:
 
 
 def take(labels: NDArray[np.int64], counts: Indices, rng: np.random.Generator) -> list[Indices]:
-    """Rows by (N, C) counts: every class is shuffled once and cut up in the order of the clients."""
+    """Row numbers by (N, C) counts: every class is shuffled once and cut in the order of the clients."""
     parts: list[list[Indices]] = [[] for _ in counts]
     for label in range(counts.shape[1]):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -130,34 +142,30 @@ def take(labels: NDArray[np.int64], counts: Indices, rng: np.random.Generator) -
     return [np.concatenate(part) for part in parts]
 
 
-_CHANNELS = (1, 3, 4)
-_CHUNK = 4096  # images at a time: bounds the memory of a turned data set, which is computed in float32
-
-
 def check_images(shape: Sequence[int], name: str) -> None:
-    """Refuse inputs that have no height and width to turn."""
+    """Refuse inputs that are not images."""
     if not (len(shape) == 2 or (len(shape) == 3 and shape[0] in _CHANNELS)):
         raise BadInput(
-            f"scenario = 'rotate-…': inputs of {name} have shape {tuple(shape)}; images are needed, (height, width) or "
-            f"(channels, height, width) with 1, 3 or 4 channels"
+            f"scenario = 'rotate-…': inputs of {name} have shape {tuple(shape)}; they must be images, (height, width) "
+            f"or (channels, height, width) with 1, 3 or 4 channels"
         )
 
 
 def rotated(images: Array, degrees: float) -> Array:
-    """Images (n, h, w) or (n, c, h, w) turned counter-clockwise about their centre, black where nothing was before.
+    """Images (n, h, w) or (n, c, h, w) rotated counter-clockwise about their centre, filled with black.
 
-    Bilinear, in the images' own dtype, which integers are rounded to; 0 degrees gives the images themselves.
+    Bilinear, in the dtype of the images (integers are rounded); 0 degrees gives the images themselves.
     """
     if degrees == 0 or not len(images):
         return images
-    turned = np.empty(images.shape, images.dtype)
+    result = np.empty(images.shape, images.dtype)
     for start in range(0, len(images), _CHUNK):
-        chunk = _turn(images[start : start + _CHUNK], degrees)
-        turned[start : start + _CHUNK] = chunk if images.dtype.kind == "f" else np.rint(chunk)
-    return turned
+        chunk = _rotate(images[start : start + _CHUNK], degrees)
+        result[start : start + _CHUNK] = chunk if images.dtype.kind == "f" else np.rint(chunk)
+    return result
 
 
-def _turn(images: Array, degrees: float) -> Array:
+def _rotate(images: Array, degrees: float) -> Array:
     import torch
     from torch.nn.functional import grid_sample
 

@@ -1,9 +1,9 @@
-"""Your own files: .npz arrays, CSV and Parquet tables."""
+"""The user's own files: .npz arrays, CSV and Parquet tables."""
 
 import csv
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,10 +16,45 @@ from firma.errors import BadInput
 
 LABEL_NAMES = ("label", "y", "class", "target")
 CLIENT_NAME = "client"
+_ARRAYS = ("x", "y", "x_test", "y_test", "client", "client_test")
 
 
-def read_csv(path: Path, column: str | None) -> Dataset:
-    """A table with a header: a label's column, a column `client` or none, numbers in all others."""
+def read_file(path: Path, column: str | None) -> Dataset:
+    """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`."""
+    if not path.is_file():
+        raise BadInput(f"dataset = {str(path)!r}: no such file")
+    if path.suffix.lower() == ".npz":
+        if column is not None:
+            raise BadInput(f"dataset = '{path}:{column}': an .npz file has no columns; its labels are the array y")
+        return _read_npz(path)
+    return _read_csv(path, column) if path.suffix.lower() == ".csv" else _read_parquet(path, column)
+
+
+def _read_npz(path: Path) -> Dataset:
+    """Arrays x and y, and optionally x_test, y_test, client and client_test."""
+    try:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            found = {_plain(name): file[name] for name in getattr(file, "files", ())}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BadInput(f"dataset = {str(path)!r}: not an .npz file of plain arrays ({error})") from None
+    odd = sorted(found.keys() - set(_ARRAYS))
+    if odd or "x" not in found or "y" not in found:
+        holds = ", ".join(sorted(found)) or "nothing"
+        raise BadInput(
+            f"dataset = {str(path)!r}: holds {holds}; it must hold x and y, and may hold {', '.join(_ARRAYS[2:])}"
+        )
+    x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
+    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name)
+
+
+def _plain(name: str) -> str:
+    """Some libraries, such as Keras, call x and y x_train and y_train."""
+    return name.removesuffix("_train") if name in ("x_train", "y_train", "client_train") else name
+
+
+def _read_csv(path: Path, column: str | None) -> Dataset:
+    """A table with a header: a label column, optionally a column `client`, and numbers in all other columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
@@ -29,26 +64,52 @@ def read_csv(path: Path, column: str | None) -> Dataset:
             try:
                 table = _numbers(file, features, delimiter)
             except ValueError as error:
-                _explain(path, columns, features, delimiter)
+                _find_bad_cell(path, columns, features, delimiter)
                 raise BadInput(f"dataset = {str(path)!r}: not a table of numbers ({error})") from None
         names = _words(path, columns, [label] if client is None else [label, client], delimiter)
     except UnicodeDecodeError as error:
-        raise BadInput(f"dataset = {str(path)!r}: not text in UTF-8 ({error})") from None
+        raise BadInput(f"dataset = {str(path)!r}: not UTF-8 text ({error})") from None
     _refuse_gaps(path, table, [columns[feature] for feature in features])
     return from_arrays(table, names[0], client=names[1] if client is not None else None, name=path.name)
 
 
 def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[np.float32]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of an empty table, which is refused later in our own words
+        warnings.simplefilter("ignore", UserWarning)  # for an empty table, which is refused later
         return np.loadtxt(
             file, dtype=np.float32, delimiter=delimiter, quotechar='"', comments=None, usecols=features, ndmin=2
         )
 
 
 def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[Array]:
-    """Columns as integers where all are, else as words."""
+    """The chosen columns, as integers if all cells are, else as text."""
     cells: list[list[str]] = [[] for _ in chosen]  # these columns alone: all cells as Python strings would fill memory
+    for _, row in _csv_rows(path, columns, delimiter):
+        for mine, place in zip(cells, chosen, strict=True):
+            mine.append(row[place].strip())
+    words = [np.array(mine) for mine in cells]
+    for place, each in zip(chosen, words, strict=True):
+        if (each == "").any():
+            line = int(np.argmax(each == "")) + 1
+            raise BadInput(f"dataset = {str(path)!r}: column {columns[place]!r} is empty in data row {line}")
+    return [_integers(each) for each in words]
+
+
+def _find_bad_cell(path: Path, columns: Sequence[str], features: Sequence[int], delimiter: str) -> None:
+    """Raise an error that names the first cell that is not a number; NumPy does not say which one it is."""
+    for line, row in _csv_rows(path, columns, delimiter):
+        for feature in features:
+            try:
+                float(row[feature])
+            except ValueError:
+                raise BadInput(
+                    f"dataset = {str(path)!r}: data row {line} holds {row[feature]!r} in column {columns[feature]!r}; "
+                    "it must be a number"
+                ) from None
+
+
+def _csv_rows(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows below the header with their numbers from 1; empty lines are skipped."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         file.readline()
         rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
@@ -57,14 +118,7 @@ def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter:
                 raise BadInput(
                     f"dataset = {str(path)!r}: data row {line} has {len(row)} cells; the header has {len(columns)}"
                 )
-            for mine, place in zip(cells, chosen, strict=True):
-                mine.append(row[place].strip())
-    words = [np.array(mine) for mine in cells]
-    for place, each in zip(chosen, words, strict=True):
-        if (each == "").any():
-            line = int(np.argmax(each == "")) + 1
-            raise BadInput(f"dataset = {str(path)!r}: column {columns[place]!r} is empty in data row {line}")
-    return [_integers(each) for each in words]
+            yield line, row
 
 
 def _integers(words: NDArray[np.str_]) -> Array:
@@ -74,45 +128,27 @@ def _integers(words: NDArray[np.str_]) -> Array:
         return words
 
 
-def _explain(path: Path, columns: Sequence[str], features: Sequence[int], delimiter: str) -> None:
-    """Say which cell is wrong; NumPy knows only that one is."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        file.readline()
-        rows = (row for row in csv.reader(file, delimiter=delimiter) if row)
-        for line, row in enumerate(rows, 1):
-            where = f"dataset = {str(path)!r}: data row {line}"
-            if len(row) != len(columns):
-                raise BadInput(f"{where} has {len(row)} cells; the header has {len(columns)}")
-            for feature in features:
-                try:
-                    float(row[feature])
-                except ValueError:
-                    raise BadInput(
-                        f"{where} holds {row[feature]!r} in column {columns[feature]!r}; a number is needed"
-                    ) from None
-
-
-def read_parquet(path: Path, column: str | None) -> Dataset:
+def _read_parquet(path: Path, column: str | None) -> Dataset:
     """A Parquet file with the same columns as a CSV."""
     try:
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError:
         raise BadInput(
-            f"dataset = {str(path)!r}: Parquet needs pyarrow; get it with: pip install 'firma[tables]'"
+            f"dataset = {str(path)!r}: Parquet requires pyarrow; install it with: pip install 'firma[tables]'"
         ) from None
     try:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
-        raise BadInput(f"dataset = {str(path)!r}: not a sound Parquet file ({error})") from None
+        raise BadInput(f"dataset = {str(path)!r}: not a valid Parquet file ({error})") from None
     columns = list(table.column_names)
     label, client, features = _roles(path, columns, column)
     numbers = np.empty((table.num_rows, len(features)), dtype=np.float32)
     for place, feature in enumerate(features):
         kind = table.schema.field(feature).type
         if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
-            raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} holds {kind}; numbers are needed")
-        # An empty cell comes out as NaN; unsafe, for float32 cannot hold every large integer exactly.
+            raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} holds {kind}; it must hold numbers")
+        # An empty cell becomes NaN; unsafe because float32 cannot hold every large integer exactly.
         numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     _refuse_gaps(path, numbers, [columns[feature] for feature in features])
     words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
@@ -134,60 +170,23 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
     if label is None:
         wanted = f"column {column!r}" if column is not None else f"column {', '.join(LABEL_NAMES)}"
         shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-        raise BadInput(f"dataset = {str(path)!r}: no {wanted} among {shown}; name the label's column: {path}:COLUMN")
+        raise BadInput(f"dataset = {str(path)!r}: no {wanted} among {shown}; name the label column: {path}:COLUMN")
     client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
     features = [place for place in range(len(columns)) if place not in (label, client)]
     if not features:
         raise BadInput(
-            f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; there is nothing to learn from"
+            f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; a model needs at least one feature"
         )
     return label, client, features
 
 
 def _refuse_gaps(path: Path, table: NDArray[np.float32], names: Sequence[str]) -> None:
-    """Refuse empty cells and infinities, by the first one's place."""
+    """Refuse empty cells and infinities, naming the first."""
     sound = np.isfinite(table)
     if not len(table):
-        raise BadInput(f"dataset = {str(path)!r}: a header and no rows")
+        raise BadInput(f"dataset = {str(path)!r}: it has a header and no rows")
     if not sound.all():
         row, column = np.argwhere(~sound)[0]
         raise BadInput(
             f"dataset = {str(path)!r}: column {names[column]!r} is empty or not a finite number in data row {row + 1}"
         )
-
-
-_ARRAYS = ("x", "y", "x_test", "y_test", "client", "client_test")
-
-
-def read_file(path: Path, column: str | None) -> Dataset:
-    """A data set from a file; `column` names the label's column of a table, and is otherwise found by its name."""
-    if not path.is_file():
-        raise BadInput(f"dataset = {str(path)!r}: there is no such file")
-    if path.suffix.lower() == ".npz":
-        if column is not None:
-            raise BadInput(f"dataset = '{path}:{column}': an .npz file has no columns; its labels are the array y")
-        return _npz(path)
-    return read_csv(path, column) if path.suffix.lower() == ".csv" else read_parquet(path, column)
-
-
-def _npz(path: Path) -> Dataset:
-    """Arrays x and y, and where they are there x_test, y_test, client and client_test."""
-    try:
-        with path.open("rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            found = {_plain(name): file[name] for name in getattr(file, "files", ())}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise BadInput(f"dataset = {str(path)!r}: not a sound .npz file of plain arrays ({error})") from None
-    odd = sorted(found.keys() - set(_ARRAYS))
-    if odd or "x" not in found or "y" not in found:
-        holds = ", ".join(sorted(found)) or "nothing"
-        raise BadInput(
-            f"dataset = {str(path)!r}: holds {holds}; x and y are needed, and only {', '.join(_ARRAYS[2:])} beside"
-        )
-    x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
-    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name)
-
-
-def _plain(name: str) -> str:
-    """Keras and others call x and y x_train and y_train."""
-    return name.removesuffix("_train") if name in ("x_train", "y_train", "client_train") else name

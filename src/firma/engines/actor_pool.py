@@ -1,4 +1,4 @@
-"""The processes that a federation runs in on a Ray cluster: one a node, and another where one was lost."""
+"""The pool of Ray actors that a federation runs in: one per node, replaced when it is lost."""
 
 import os
 from collections.abc import Sequence
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from firma.engines.client_group import Array, Group, read_only
-from firma.engines.federation import ClientData, Federation
-from firma.engines.ray_cluster import Lost, answers, nodes, ray
+from firma.engines.client_group import Array, ClientGroup, read_only
+from firma.engines.federation import Federation
+from firma.engines.ray_cluster import WorkerLost, answers, nodes, ray
 from firma.errors import BadInput
+from firma.training.client import ClientData
 
 Packed = list[tuple[Array, Array, Array, Array, float]]
-_PATIENCE = 300  # seconds until a cluster that gives no cores is given up
+_PATIENCE = 300  # seconds to wait for a cluster that gives no cores
 
 
 def pack(data: Sequence[ClientData]) -> Packed:
@@ -24,21 +25,21 @@ def pack(data: Sequence[ClientData]) -> Packed:
     ]
 
 
-class Host:
-    """What runs in an actor: a group of clients, and nothing that the simulation does not have too."""
+class GroupActor:
+    """What runs in an actor: one group of clients, by the same code as in the simulation."""
 
-    _group: Group | None = None
+    _group: ClientGroup | None = None
 
     def begin(self, federation: Federation, numbers: Sequence[int], data: Packed) -> str:
-        """Take in a group, in the place of an earlier one; says how it is trained."""
+        """Hold a group, in place of an earlier one; returns how it is trained."""
         if self._group is not None:
             self._group.close()
-        self._group = None  # its memory is free before the next one asks for some
+        self._group = None  # frees its memory before the next one is allocated
         unpacked = [
             ClientData(read_only(x), read_only(y), read_only(x_test), read_only(y_test), scale)
             for x, y, x_test, y_test, scale in data
         ]
-        self._group = Group(federation, numbers, unpacked)
+        self._group = ClientGroup(federation, numbers, unpacked)
         return self._group.described
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -46,7 +47,7 @@ class Host:
         return getattr(self._group, name)(*arguments)
 
     def several(self, name: str, *arguments: Any) -> Any:
-        """The same where each part of the result goes another way: Ray takes a list of one for one result."""
+        """Call a method whose results are separate objects: Ray takes a list of one for a single result."""
         result = self.call(name, *arguments)
         return result[0] if len(result) == 1 else result
 
@@ -55,13 +56,13 @@ class Host:
         return np.asarray(sum(parts[1:], start=parts[0]), dtype=np.float32)
 
     def ready(self) -> int:
-        """The process, when it has done all that it was asked before."""
+        """The process id, once all earlier calls are done."""
         return os.getpid()
 
 
 @dataclass
-class Post:
-    """Where an actor works and on how many cores; `claimed` are those that Ray keeps free for it."""
+class ActorSlot:
+    """Where an actor runs and with how many threads; `claimed` cores are reserved for it in Ray."""
 
     node: str
     threads: int = 1
@@ -69,76 +70,76 @@ class Post:
     actor: Any = None
 
 
-class Crew:
-    """One actor a node, or `count` in all, with a thread a core; `workers` limits the sum of threads."""
+class ActorPool:
+    """One actor per node, or `count` in all, with one thread per core; `workers` limits the sum of threads."""
 
     def __init__(self, workers: int | None = None, count: int | None = None) -> None:
-        self.posts = _layout(nodes(), workers, count)
+        self.slots = _layout(nodes(), workers, count)
 
-    def __enter__(self) -> "Crew":
-        self.mend()
+    def __enter__(self) -> "ActorPool":
+        self.repair()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for post in self.posts:
-            if post.actor is not None:
-                ray().kill(post.actor)
+        for slot in self.slots:
+            if slot.actor is not None:
+                ray().kill(slot.actor)
 
-    def mend(self) -> list[int]:
-        """Put a new actor in the place of every one that is gone, on another node if need be; says which."""
-        gone = [index for index, post in enumerate(self.posts) if not _alive(post)]
+    def repair(self) -> list[int]:
+        """Replace every actor that is gone, on another node if necessary; returns their slots."""
+        gone = [index for index, slot in enumerate(self.slots) if not _alive(slot)]
         for index in gone:
-            self._fill(self.posts[index])
-        self._wait([self.posts[index] for index in gone])
+            self._fill(self.slots[index])
+        self._wait([self.slots[index] for index in gone])
         return gone
 
-    def _fill(self, post: Post) -> None:
+    def _fill(self, slot: ActorSlot) -> None:
         there = nodes()
-        if post.node not in there:
-            held = {node: sum(other.node == node for other in self.posts) for node in there}
-            post.node = min(there, key=lambda node: (held[node], -there[node]))
-            # A node that has a group already has no cores left to claim: the two share them.
-            post.claimed = 0 if held[post.node] else min(post.claimed, there[post.node])
-        placed = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(post.node, soft=False)
-        options = {"num_cpus": post.claimed, "scheduling_strategy": placed, "max_restarts": 0}
-        post.actor = ray().remote(Host).options(**options).remote()
+        if slot.node not in there:
+            held = {node: sum(other.node == node for other in self.slots) for node in there}
+            slot.node = min(there, key=lambda node: (held[node], -there[node]))
+            # A node that already has a group has no cores left to claim: the two share them.
+            slot.claimed = 0 if held[slot.node] else min(slot.claimed, there[slot.node])
+        placed = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy(slot.node, soft=False)
+        options = {"num_cpus": slot.claimed, "scheduling_strategy": placed, "max_restarts": 0}
+        slot.actor = ray().remote(GroupActor).options(**options).remote()
 
-    def _wait(self, posts: Sequence[Post]) -> None:
-        """Until their processes run; a cluster whose cores are all taken is an error, not a wait for ever."""
-        references = [post.actor.ready.remote() for post in posts]
+    def _wait(self, slots: Sequence[ActorSlot]) -> None:
+        """Wait until their processes run; a cluster whose cores are all taken is an error, not an endless wait."""
+        references = [slot.actor.ready.remote() for slot in slots]
         if references and ray().wait(references, num_returns=len(references), timeout=_PATIENCE)[1]:
-            wanted = sum(post.claimed for post in posts)
+            wanted = sum(slot.claimed for slot in slots)
             raise BadInput(
-                f"engine = 'ray': the cluster gave no {wanted} cores within {_PATIENCE} s; free some, or ask for fewer "
-                "with --workers"
+                f"engine = 'ray': the cluster did not provide {wanted} cores within {_PATIENCE} s; free some, or "
+                "use fewer with --workers"
             )
 
 
-def _alive(post: Post) -> bool:
-    """Whether the actor answers, which it does when it has done all that it was asked before."""
-    if post.actor is None:
+def _alive(slot: ActorSlot) -> bool:
+    """Whether the actor answers, which it does once all earlier calls are done."""
+    if slot.actor is None:
         return False
     try:
-        answers(post.actor.ready.remote())
-    except Lost:
-        ray().kill(post.actor)
+        answers(slot.actor.ready.remote())
+    except WorkerLost:
+        ray().kill(slot.actor)
         return False
     return True
 
 
-def _layout(there: dict[str, int], workers: int | None, count: int | None) -> list[Post]:
-    """Posts on the nodes with most room, and threads over the posts, one each at least."""
+def _layout(there: dict[str, int], workers: int | None, count: int | None) -> list[ActorSlot]:
+    """Slots on the nodes with most free cores, and threads over the slots, at least one each."""
     room = dict(there)
     total = min(workers or sum(room.values()), sum(room.values()))
-    posts: list[Post] = []
+    slots: list[ActorSlot] = []
     for _ in range(min(count or len(room), total)):
-        node = max(room, key=lambda node: room[node] - 1e-6 * sum(post.node == node for post in posts))
-        posts.append(Post(node))
+        node = max(room, key=lambda node: room[node] - 1e-6 * sum(slot.node == node for slot in slots))
+        slots.append(ActorSlot(node))
         room[node] -= 1
-    for _ in range(total - len(posts)):
-        open_ = [post for post in posts if room[post.node]]
+    for _ in range(total - len(slots)):
+        open_ = [slot for slot in slots if room[slot.node]]
         if open_:
-            post = min(open_, key=lambda post: post.threads)
-            post.threads, post.claimed = post.threads + 1, post.claimed + 1
-            room[post.node] -= 1
-    return posts
+            slot = min(open_, key=lambda slot: slot.threads)
+            slot.threads, slot.claimed = slot.threads + 1, slot.claimed + 1
+            room[slot.node] -= 1
+    return slots

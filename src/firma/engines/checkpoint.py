@@ -1,4 +1,4 @@
-"""A run's state on disk after a round: written beside the last one, synced, renamed into place, and found again."""
+"""Checkpoints of a run: written beside the last one, synced, renamed into place, and found again by the same run."""
 
 import hashlib
 import json
@@ -6,36 +6,40 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from firma.atomic_files import sync, whole_folder, write_synced
-from firma.engines.client_group import State, read_only
+from firma.engines.client_group import Array, GroupState, read_only
 from firma.engines.federation import Federation, RoundOutcome
 from firma.errors import BadInput
-from firma.training import choose
+from firma.methods import stable_columns
+from firma.settings import stable_settings
+from firma.training.backend import choose
+from firma.training.client import new_client, upgraded
 
-_FORMAT = 1
+_FORMAT = 2  # 1, of version 0.1, is read too
 
 
-class Keep:
+class RunCheckpoints:
     """The checkpoints of one run, in a folder of its own below `folder`: another run, another folder."""
 
     def __init__(self, folder: Path, run: Federation) -> None:
+        self._run = run
         self.folder = folder / fingerprint(run)[:16]
 
     @classmethod
-    def of(cls, folder: Path | None, run: Federation) -> "Keep | None":
+    def of(cls, folder: Path | None, run: Federation) -> "RunCheckpoints | None":
         """Where there is a folder."""
         return None if folder is None else cls(folder, run)
 
-    def write(self, states: Sequence[State], outcomes: Sequence[RoundOutcome]) -> None:
-        """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is whole."""
+    def write(self, states: Sequence[GroupState], outcomes: Sequence[RoundOutcome]) -> None:
+        """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is complete."""
         target = self.folder / f"round-{len(outcomes):06d}"
         facts = {
             "format": _FORMAT,
@@ -45,7 +49,7 @@ class Keep:
         try:
             with whole_folder(target) as draft:
                 for number, state in enumerate(states):
-                    path = draft / _name(number)
+                    path = draft / f"group-{number:05d}.safetensors"
                     save_file({name: read_only(array).contiguous() for name, array in _arrays(state)}, path)
                     sync(path)
                 write_synced(draft / "state.json", json.dumps(facts).encode())
@@ -54,22 +58,22 @@ class Keep:
         except (OSError, SafetensorError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise BadInput(
-                f"checkpoint = {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({why}); make "
-                "room and give the same command again, it goes on from the round before"
+                f"checkpoint folder {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({why}); make room and "
+                "run the same command again, it continues from the round before"
             ) from None
 
     def outcomes(self) -> list[RoundOutcome]:
-        """Of the rounds that the newest checkpoint holds; none where there is no checkpoint."""
+        """Of the rounds that the newest checkpoint holds; empty without a checkpoint."""
         if not self._found():
             return []
         return [_outcome(number, plain) for number, plain in enumerate(self._facts()["outcomes"])]
 
-    def states(self, groups: Sequence[Sequence[int]]) -> Iterator[State]:
+    def states(self, groups: Sequence[Sequence[int]]) -> Iterator[GroupState]:
         """What the newest checkpoint holds of these groups, however clients were grouped when it was written."""
-        folder = self._found()[-1]
+        folder, facts = self._found()[-1], self._facts()
         place = {
             client: (number, row)
-            for number, clients in enumerate(self._facts()["groups"])
+            for number, clients in enumerate(facts["groups"])
             for row, client in enumerate(clients)
         }
         with ExitStack() as stack:
@@ -77,15 +81,35 @@ class Keep:
                 files = [stack.enter_context(safe_open(path, "numpy")) for path in sorted(folder.glob("*.safetensors"))]
             except Exception as error:  # the library has a type of its own for damaged files
                 raise _damaged(folder, error) from None
+            read = _memory if facts["format"] == _FORMAT else self._memory_of_0_1
             for clients in groups:
-                yield _state(clients, [(files[place[client][0]], place[client][1]) for client in clients])
+                along = [(client, files[place[client][0]], place[client][1]) for client in clients]
+                yield {
+                    "numbers": list(clients),
+                    "parameters": np.stack([file.get_slice("parameters")[row : row + 1][0] for _, file, row in along]),
+                    "memory": [read(client, file, row) for client, file, row in along],
+                }
+
+    def _memory_of_0_1(self, client: int, file: Any, row: int) -> dict[str, Array]:
+        """A client's memory from a checkpoint of version 0.1: moments and buffers by number, steps in one table."""
+        names = [f"{name}.{client}" for name in ("first", "second")] + sorted(
+            (key for key in file.keys() if key.startswith("private.") and key.endswith(f".{client}")),  # noqa: SIM118
+            key=lambda key: int(key.split(".")[1]),
+        )
+        found = {name.removesuffix(f".{client}"): file.get_tensor(name) for name in names if name in set(file.keys())}
+        if "first" in found:
+            found["steps"] = file.get_tensor("steps")[row]
+        model, device = self._run.models[0], torch.device("cpu")
+        blank = new_client(client, self._run.data[0], torch.zeros(1, device=device), model, self._run.recipe)
+        tensors = upgraded({name: torch.from_numpy(array) for name, array in found.items()}, blank)
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def _facts(self) -> dict[str, Any]:
         path = self._found()[-1] / "state.json"
         try:
             facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if facts["format"] != _FORMAT:
-                raise ValueError("it is of another version")
+            if facts["format"] not in (1, _FORMAT):
+                raise ValueError("it was written by another version of FIRMA")
         except (OSError, ValueError, KeyError) as error:
             raise _damaged(path, error) from None
         return facts
@@ -96,10 +120,11 @@ class Keep:
 
 def fingerprint(run: Federation) -> str:
     """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it."""
-    path = choose(run.models[0], run.device, run.hyper.batch, run.backend).name  # buffers are laid out as it has them
+    backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
     facts = {
-        "method": asdict(run.method), "hyper": run.hyper.model_dump(), "rounds": run.rounds, "seed": run.seed,
-        "order": list(run.order), "wire": run.wire, "path": path,
+        "method": {"name": run.method.name} | stable_columns(run.method), "hyper": stable_settings(run.hyper),
+        "rounds": run.rounds, "seed": run.seed, "order": list(run.order), "wire": run.wire,
+        "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
@@ -111,45 +136,20 @@ def fingerprint(run: Federation) -> str:
     return digest.hexdigest()
 
 
-def _name(number: int) -> str:
-    return f"group-{number:05d}.safetensors"
-
-
-def _arrays(state: State) -> Iterator[tuple[str, Any]]:
-    """A group's state as named arrays; those of single clients are named by the client."""
+def _arrays(state: GroupState) -> Iterator[tuple[str, Array]]:
+    """A group's state as named arrays; what a client remembers is named by the client."""
     yield "parameters", state["parameters"]
-    yield "steps", state["steps"]
-    for row, client in enumerate(state["numbers"]):
-        for name in ("first", "second"):
-            if state[name]:
-                yield f"{name}.{client}", state[name][row]
-        for number, buffer in enumerate(state["private"][row]):
-            yield f"private.{number}.{client}", buffer
+    for client, memory in zip(state["numbers"], state["memory"], strict=True):
+        for name, array in memory.items():
+            yield f"{client}/{name}", array
 
 
-def _state(clients: Sequence[int], places: Sequence[tuple[Any, int]]) -> State:
-    """The inverse, for clients that may lie in several files: (file, row) each."""
-    held = {id(file): set(file.keys()) for file, _ in places}
-
-    def of(client: int, file: Any, name: str) -> list[Any]:
-        key = f"{name}.{client}"
-        return [file.get_tensor(key)] if key in held[id(file)] else []
-
-    def buffers(client: int, file: Any) -> list[Any]:
-        found = (of(client, file, f"private.{number}") for number in count())
-        return [array for (array,) in takewhile(bool, found)]
-
-    along = list(zip(clients, places, strict=True))
-    steps = {id(file): file.get_tensor("steps") for file, _ in places}
-    counted = [steps[id(file)][row] for file, row in places if len(steps[id(file)])]
-    return {
-        "numbers": list(clients),
-        "parameters": np.stack([file.get_slice("parameters")[row : row + 1][0] for file, row in places]),
-        "first": [array for client, (file, _) in along for array in of(client, file, "first")],
-        "second": [array for client, (file, _) in along for array in of(client, file, "second")],
-        "steps": np.stack(counted) if counted else np.empty((0, 2), np.int64),
-        "private": [buffers(client, file) for client, (file, _) in along],
-    }
+def _memory(client: int, file: Any, row: int) -> dict[str, Array]:
+    """The inverse for one client; `row` is its place among the parameters."""
+    del row
+    prefix = f"{client}/"
+    names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118  # not a dict
+    return {name.removeprefix(prefix): file.get_tensor(name) for name in names}
 
 
 def _plain(outcome: RoundOutcome) -> dict[str, Any]:
@@ -161,4 +161,4 @@ def _outcome(number: int, plain: dict[str, Any]) -> RoundOutcome:
 
 
 def _damaged(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to start anew")
+    return BadInput(f"checkpoint {str(path)!r} cannot be used ({error}); remove it to start over")

@@ -1,27 +1,33 @@
-"""Clients that live together in one process: all of them in the simulation, a node's share of them on a cluster."""
+"""Clients that share a process: all of them in the simulation, one node's part of them on a cluster."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.federation import ClientData, Federation
-from firma.engines.local import train_round
-from firma.engines.worker_pool import Workers
+from firma.engines.federation import Federation
+from firma.engines.worker_pool import WorkerPool
 from firma.mixing.blocks import Blocks, apply
 from firma.schedule import RoundPlan
-from firma.training import Client, Job, Moments, Trainer, choose
+from firma.training.backend import choose, train_round
+from firma.training.client import Client, ClientData, Job, Trainer, new_client
 
 Array = NDArray[Any]
-State = dict[str, Any]  # arrays, and lists of an array a client
 
 
-class Group:
-    """Clients `numbers`, whose parameters are the (n, P) `stack`, a row each, in the layout of the training path.
+class GroupState(TypedDict):
+    """All that clients keep between rounds: (n, P) parameters, and each client's memory as named arrays."""
+
+    numbers: list[int]
+    parameters: Array
+    memory: list[dict[str, Array]]
+
+
+class ClientGroup:
+    """Clients `numbers`, whose parameters are the rows of the (n, P) `stack`, in the layout of the backend.
 
     `data` and `federation.models` are those of these clients alone, in the same order.
     """
@@ -30,23 +36,15 @@ class Group:
         self.federation, self.numbers = federation, list(numbers)
         models = federation.models
         self.layout = models[0].layout()
-        self.backend = choose(models[0], federation.device, federation.hyper.batch, federation.backend)
+        self._recipe = federation.recipe
+        self.backend = choose(models[0], federation.device, self._recipe, federation.hyper.batch, federation.backend)
         starts = torch.stack([self.backend.inward(model.flat()) for model in models])
         self.stack = _on_lines(starts, len(data), federation.device)
-        self.clients = [self._client(row, number, data[row]) for row, number in enumerate(self.numbers)]
-        self.workers = Workers(self.backend, len(data), federation.workers)
-
-    def _client(self, row: int, number: int, data: ClientData) -> Client:
-        device, models = self.federation.device, self.federation.models
-        private = [each.detach().clone().to(device) for each in models[row % len(models)].buffers()]
-        moments = None
-        if self.federation.method.persistent == "yes":
-            zeros = torch.zeros(self.layout.size, device=device)
-            moments = Moments(zeros, zeros.clone())
-        return Client(
-            number, data.inputs.to(device), data.labels.to(device), data.test_inputs.to(device),
-            data.test_labels.to(device), data.scale, self.stack[row], private, moments,
-        )  # fmt: skip
+        self.clients = [
+            new_client(number, data[row], self.stack[row], models[row % len(models)], self._recipe)
+            for row, number in enumerate(self.numbers)
+        ]
+        self.workers = WorkerPool(self.backend, len(data), federation.workers)
 
     @property
     def described(self) -> str:
@@ -60,10 +58,10 @@ class Group:
     def train(self, plan: RoundPlan) -> list[float]:
         """Every client's local training; their training accuracies where a gate asks for them."""
         run = self.federation
-        job = Job(run.method, run.hyper, plan.phases)
+        job = Job(self._recipe, plan.phases, run.hyper.batch)
 
         def train(trainer: Trainer, client: Client) -> float:
-            return train_round(trainer, client, job, plan, run.seed, self.backend)
+            return train_round(self.backend, trainer, client, job, plan, run.seed)
 
         return self.workers.each(self.clients, train)
 
@@ -95,7 +93,7 @@ class Group:
         return [piece.numpy() for piece in total.tensor_split(pieces)]
 
     def adopt(self, plan: RoundPlan, *pieces: Array) -> None:
-        """Everybody takes over what was averaged, given in pieces."""
+        """Every client takes over the average, given in pieces."""
         shared = self.shared(plan)
         shared.copy_(torch.cat([read_only(piece) for piece in pieces]).expand_as(shared))
 
@@ -103,32 +101,20 @@ class Group:
         """(n, P) parameters as torch lays them out."""
         return self.backend.outward(self.stack).numpy()
 
-    def state(self) -> State:
+    def state(self) -> GroupState:
         """All that clients keep between rounds; nothing is copied, so use it before they train on."""
-        moments = [client.moments for client in self.clients if client.moments is not None]
-        return {
-            "numbers": self.numbers,
-            "parameters": _array(self.stack),
-            "first": [_array(each.first) for each in moments],
-            "second": [_array(each.second) for each in moments],
-            "steps": np.array([[m.steps["extractor"], m.steps["head"]] for m in moments], np.int64).reshape(-1, 2),
-            "private": [[_array(each) for each in client.private] for client in self.clients],
-        }
+        memory = [{name: _array(tensor) for name, tensor in client.memory.items()} for client in self.clients]
+        return {"numbers": self.numbers, "parameters": _array(self.stack), "memory": memory}
 
-    def restore(self, state: State) -> None:
-        """Be as the state says, for clients in the same order."""
+    def restore(self, state: GroupState) -> None:
+        """Continue from a state of the same clients in the same order."""
         self.stack.copy_(read_only(state["parameters"]))
-        for row, client in enumerate(self.clients):
-            for own, kept in zip(client.private, state["private"][row], strict=True):
-                own.copy_(read_only(kept))
-            if client.moments is not None:
-                client.moments.first.copy_(read_only(state["first"][row]))
-                client.moments.second.copy_(read_only(state["second"][row]))
-                extractor, head = (int(steps) for steps in state["steps"][row])
-                client.moments.steps = {"extractor": extractor, "head": head}
+        for client, saved in zip(self.clients, state["memory"], strict=True):
+            for name, tensor in client.memory.items():
+                tensor.copy_(read_only(saved[name]))
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self.workers.close()
 
 
@@ -153,4 +139,4 @@ def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
 
 
 def _test_accuracy(trainer: Trainer, client: Client) -> float:
-    return trainer.correct(client, test=True) / len(client.test_labels)
+    return trainer.correct(client, test=True) / len(client.data.test_labels)

@@ -1,19 +1,18 @@
-"""Which engine runs a federation, and what must be there while it does."""
+"""Starting a federation on the engine that was asked for: this process, or a Ray cluster."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
-from firma.engines.checkpoint import Keep
+from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.privacy.audit import Audit
-
-EngineName = Literal["simulation", "ray"]
+from firma.settings import EngineName
 
 
 class Engine(Protocol):
@@ -32,8 +31,8 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run takes place and where it is kept; the address is a Ray cluster's."""
+class EngineOptions:
+    """Which engine runs, with how many workers, and where checkpoints go; `address` is that of a Ray cluster."""
 
     engine: EngineName = "simulation"
     address: str | None = None
@@ -46,14 +45,14 @@ Start = Callable[[Federation, Audit | None], Engine]
 
 
 @contextmanager
-def started(place: Place) -> Iterator[Start]:
-    """What starts a federation; a cluster is joined, or started, once for all that run here."""
+def started(place: EngineOptions) -> Iterator[Start]:
+    """A function that starts federations; a cluster is joined, or started, once for all of them."""
     if place.engine == "simulation":
-        yield lambda run, audit: Simulation(run, audit, Keep.of(place.checkpoint, run))
+        yield lambda run, audit: Simulation(run, audit, RunCheckpoints.of(place.checkpoint, run))
         return
-    from firma.engines.actor_pool import Crew
+    from firma.engines.actor_pool import ActorPool
     from firma.engines.ray import RayFederation
     from firma.engines.ray_cluster import connected
 
-    with connected(place.address), Crew(place.workers) as crew:
-        yield lambda run, _: RayFederation(run, crew, Keep.of(place.checkpoint, run), place.recover)
+    with connected(place.address), ActorPool(place.workers) as pool:
+        yield lambda run, _: RayFederation(run, pool, RunCheckpoints.of(place.checkpoint, run), place.recover)

@@ -1,4 +1,4 @@
-"""What an engine is given and what it hands back, round by round."""
+"""What an engine is given, and what it returns for each round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,24 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from firma.encoding import Wire
 from firma.methods import Method
 from firma.models.split import SplitModel
 from firma.schedule import RoundPlan, plan
 from firma.settings import Hyper
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """A client's samples: inputs (n, …), float32 or bytes that are multiplied by `scale`, and labels (n,) int64."""
-
-    inputs: Tensor
-    labels: Tensor
-    test_inputs: Tensor
-    test_labels: Tensor
-    scale: float = 1.0
+from firma.training.client import ClientData
+from firma.training.parts import Recipe, recipe
 
 
 @dataclass(frozen=True)
@@ -36,11 +26,11 @@ class Federation:
     seed: int
     order: tuple[int, ...]
     data: Sequence[ClientData]
-    models: Sequence[SplitModel]  # what each client starts from; one model alone is everybody's
+    models: Sequence[SplitModel]  # what each client starts from; a single one is shared by all
     device: torch.device
     backend: str = "auto"  # how clients are trained: auto, or autograd
-    workers: int | None = None  # clients trained at a time; None: one a core
-    wire: Wire = "float32"  # how parameters are written in messages
+    workers: int | None = None  # clients trained at a time; None: one per core
+    wire: Wire = "float32"  # how parameters are encoded in messages
 
     @property
     def clients(self) -> int:
@@ -51,6 +41,11 @@ class Federation:
     def sizes(self) -> list[int]:
         """Training samples of every client."""
         return [len(each.labels) for each in self.data]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What local training is made of."""
+        return recipe(self.method, self.hyper)
 
     def plan(self, number: int) -> RoundPlan:
         """What round `number` (from 0) does."""

@@ -8,7 +8,7 @@ from firma.mixing.blocks import Blocks
 
 
 def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -> list[tuple[int, ...]]:
-    """Clients that sit together, a group for every process, with samples in proportion to its threads."""
+    """Groups of clients that sit together on the ring, one per process, with samples in proportion to its threads."""
     count = min(len(threads), len(order))
     held = np.array([sizes[client] for client in order], dtype=np.float64)
     middles = held.cumsum() - held / 2

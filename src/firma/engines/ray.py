@@ -1,4 +1,4 @@
-"""The engine for a cluster: the simulation's groups of clients in Ray's actors, and what passes between them.
+"""The engine for a Ray cluster: groups of clients in actors, and what passes between them.
 
 Only numbers (accuracies) pass through the driver. Parameters go from node to node through the object store as flat
 buffers: on a ring, those of clients whom another group hears; in an average, one weighted sum a group.
@@ -13,38 +13,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.actor_pool import Crew, pack
-from firma.engines.checkpoint import Keep
+from firma.engines.actor_pool import ActorPool, pack
+from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
-from firma.engines.ray_cluster import Lost, answers, ray
+from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.errors import BadInput
 from firma.mixing.blocks import Blocks
 from firma.mixing.kind import Average, kind_of
 from firma.schedule import RoundPlan
-from firma.training import choose
+from firma.training.backend import choose
 
-_FITS = 2 * 2**30  # bytes of parameters that are brought together in this process when all is done
-_ATTEMPTS = 5  # at one round, each with new processes for those that were lost
+_FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
+_ATTEMPTS = 5  # per round, each with new processes for those that were lost
 Refs = list[Any]
 
 
 class RayFederation:
     """A federation in progress: `rounds` runs it; afterwards `parameters` is the (N, P) stack, where that fits.
 
-    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there is a `keep`.
+    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there are `checkpoints`.
     When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
     """
 
-    def __init__(self, run: Federation, crew: Crew, keep: Keep | None = None, recover: int = 1) -> None:
+    def __init__(
+        self, run: Federation, pool: ActorPool, checkpoints: RunCheckpoints | None = None, recover: int = 1
+    ) -> None:
         self.federation, self.layout = run, run.models[0].layout()
         self.parameters: Tensor | None = None
-        self._crew, self._keep, self._recover = crew, keep, recover
-        self._groups = groups(run.order, run.sizes, [post.threads for post in crew.posts])
+        self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
+        self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
-        backend = choose(run.models[0], run.device, run.hyper.batch, run.backend)
-        threads = sum(post.threads for post in crew.posts[: len(self._groups)])
+        backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
+        threads = sum(slot.threads for slot in pool.slots[: len(self._groups)])
         about = f"{backend.name}, {threads} at a time ({backend.reason})"
         self.described = f"{about} in {len(self._groups)} processes on Ray"
 
@@ -65,7 +67,7 @@ class RayFederation:
                 if self._recover and len(done) % self._recover == 0:
                     self._save(done)
                     kept = list(done)
-            except Lost as error:
+            except WorkerLost as error:
                 failures, entered, done = failures + 1, False, list(kept)
                 if failures == _ATTEMPTS:
                     raise BadInput(f"engine = 'ray': round {told + 1} failed {failures} times; last: {error}") from None
@@ -75,30 +77,30 @@ class RayFederation:
                 yield done[-1]
 
     def _resumed(self) -> list[RoundOutcome]:
-        """What the checkpoint says was done; its states are ready for `_enter`."""
-        done = self._keep.outcomes() if self._keep is not None else []
-        if self._keep is not None and done:
-            self._kept = [ray().put(state) for state in self._keep.states(self._groups)], None
+        """The rounds that the checkpoint holds; their states are ready for `_enter`."""
+        done = self._checkpoints.outcomes() if self._checkpoints is not None else []
+        if self._checkpoints is not None and done:
+            self._kept = [ray().put(state) for state in self._checkpoints.states(self._groups)], None
         return done
 
     def _enter(self) -> None:
-        """Every group in a living process, in the state that was kept last."""
-        self._crew.mend()
+        """Every group in a running process, in the last saved state."""
+        self._pool.repair()
         run, started = self.federation, []
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
-            post = self._crew.posts[group]
-            part = replace(run, data=(), models=models, workers=post.threads)
-            started.append(post.actor.begin.remote(part, numbers, self._data[group]))
+            slot = self._pool.slots[group]
+            part = replace(run, data=(), models=models, workers=slot.threads)
+            started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
         answers(started)
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:
-        """Bring the states to this node; what was kept before is let go when all are there."""
+        """Copy the states to this node; the previous ones are released once all have arrived."""
         states = self._ask("state")
         self._kept = states, answers(states)
-        if self._keep is not None:
-            self._keep.write(self._kept[1], done)
+        if self._checkpoints is not None:
+            self._checkpoints.write(self._kept[1], done)
 
     def _round(self, number: int) -> RoundOutcome:
         run = self.federation
@@ -145,7 +147,7 @@ class RayFederation:
             self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
             for group, numbers in enumerate(self._groups)
         ]
-        mean = [self._crew.posts[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
+        mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
         return self._ask("adopt", plan, *mean)
 
     def _collected(self) -> Tensor | None:
@@ -166,12 +168,12 @@ class RayFederation:
         return result
 
     def _call(self, group: int, name: str, *arguments: Any) -> Any:
-        return self._crew.posts[group].actor.call.remote(name, *arguments)
+        return self._pool.slots[group].actor.call.remote(name, *arguments)
 
     def _ask(self, name: str, *arguments: Any) -> Refs:
         return [self._call(group, name, *arguments) for group in range(len(self._groups))]
 
     def _several(self, group: int, count: int, name: str, *arguments: Any) -> Refs:
-        method = self._crew.posts[group].actor.several.options(num_returns=count)
+        method = self._pool.slots[group].actor.several.options(num_returns=count)
         result = method.remote(name, *arguments)
         return [result] if count == 1 else list(result)

@@ -14,18 +14,18 @@ Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 _HERE = "local"  # as Ray calls a cluster that is started by the process that uses it
 _SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # it reports to nobody
+    "RAY_USAGE_STATS_ENABLED": "0",  # no usage reports
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_worker_niceness": "0",  # work counts as much as in a simulation; of a cluster that is started here only
+    "RAY_worker_niceness": "0",  # the same priority as in a simulation; only for a cluster that is started here
 }
 
 
-class Lost(BadInput):
-    """A process of the cluster, or something that it held, is gone."""
+class WorkerLost(BadInput):
+    """A process of the cluster, or an object that it held, is gone."""
 
 
 def ray() -> Any:
-    """The library; it is imported by those only who ask for a cluster."""
+    """The library, imported only where a cluster is asked for."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -57,24 +57,26 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def _probe(address: str) -> None:
-    """Nobody at HOST:PORT is said at once; Ray itself would try for minutes."""
+    """Report at once if nobody listens at HOST:PORT; Ray itself would retry for minutes."""
     if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
         try:
             socket.create_connection((found[1], int(found[2])), timeout=10).close()
         except OSError as error:
-            raise BadInput(f"address = {address!r}: nobody answers there ({error.strerror or error})") from None
+            raise BadInput(
+                f"address = {address!r}: nothing answers there ({error.strerror or error}); check the host and port"
+            ) from None
 
 
 def nodes() -> dict[str, int]:
-    """Living nodes with cores, and how many."""
+    """Nodes that are alive, and how many cores each has."""
     found = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in ray().nodes() if each["Alive"]}
     if not any(found.values()):
-        raise BadInput("engine = 'ray': no node of the cluster has a core to give")
+        raise BadInput("engine = 'ray': no node of the cluster has a free core")
     return {node: count for node, count in found.items() if count}
 
 
 def answers(references: Any) -> Any:
-    """What was computed; `Lost` if a process died over it, and the error itself if the work failed."""
+    """The results; `WorkerLost` if a process died, and the error itself if the work failed."""
     errors = ray().exceptions
     gone = (
         errors.RayActorError, errors.ActorUnschedulableError, errors.ObjectLostError, errors.WorkerCrashedError,
@@ -85,7 +87,7 @@ def answers(references: Any) -> Any:
     except errors.RayError as error:
         cause = error.cause if isinstance(error, errors.RayTaskError) else error
     if isinstance(cause, gone):
-        raise Lost(_sentence(cause))
+        raise WorkerLost(_sentence(cause))
     if isinstance(cause, errors.ObjectStoreFullError | errors.OutOfDiskError):
         raise BadInput(
             f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "
@@ -103,9 +105,9 @@ def spread(
     work: Callable[[Item, Any], Outcome], items: Sequence[Item], given: Callable[[Item], Any],
     started: Callable[[Item], None],
 ) -> Iterator[tuple[Item, Outcome]]:  # fmt: skip
-    """(item, work(item, given(item))) for every item, as they are done; one a core at a time, again if a process dies.
+    """(item, work(item, given(item))) for every item, as they finish: one per core, repeated if a process dies.
 
-    What is given is sent to every node once, however many items share it.
+    An argument is sent to every node once, however many items share it.
     """
     task = ray().remote(work).options(num_cpus=1, max_retries=3)
     room = sum(nodes().values())

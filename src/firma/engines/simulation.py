@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firma.engines.checkpoint import Keep
-from firma.engines.client_group import Group
+from firma.engines.checkpoint import RunCheckpoints
+from firma.engines.client_group import ClientGroup
 from firma.engines.federation import Federation, RoundOutcome
 from firma.engines.message_passing import drive, transmitted
 from firma.engines.worker_pool import torch_threads
@@ -23,11 +23,13 @@ from firma.schedule import RoundPlan
 class Simulation:
     """A federation in progress: `rounds` runs it, `parameters` is the (N, P) stack of all clients' models."""
 
-    def __init__(self, federation: Federation, audit: Audit | None = None, keep: Keep | None = None) -> None:
+    def __init__(
+        self, federation: Federation, audit: Audit | None = None, checkpoints: RunCheckpoints | None = None
+    ) -> None:
         self.federation = federation
-        self.audit, self._keep = audit, keep
+        self.audit, self._checkpoints = audit, checkpoints
         self.layout = federation.models[0].layout()
-        self._group = Group(federation, range(federation.clients), federation.data)
+        self._group = ClientGroup(federation, range(federation.clients), federation.data)
         self.backend = self._group.backend
 
     @property
@@ -37,7 +39,7 @@ class Simulation:
 
     @property
     def described(self) -> str:
-        """How clients are trained and why, for people."""
+        """Which backend trains and why, for people."""
         return self._group.described
 
     def rounds(self) -> Iterator[RoundOutcome]:
@@ -50,17 +52,17 @@ class Simulation:
                 accuracies = self._group.train(plan)
                 messages, sent = self._mix(plan, accuracies)
                 done.append(RoundOutcome(number, np.array(self._group.test()), sent, messages))
-                if self._keep is not None:
-                    self._keep.write([self._group.state()], done)
+                if self._checkpoints is not None:
+                    self._checkpoints.write([self._group.state()], done)
                 yield done[-1]
         finally:
             self._group.close()
 
     def _resumed(self) -> list[RoundOutcome]:
-        """What the checkpoint says was done, with clients as they were then."""
-        done = self._keep.outcomes() if self._keep is not None else []
-        if self._keep is not None and done:
-            for state in self._keep.states([range(self.federation.clients)]):
+        """The rounds that the checkpoint holds, with clients restored to their end."""
+        done = self._checkpoints.outcomes() if self._checkpoints is not None else []
+        if self._checkpoints is not None and done:
+            for state in self._checkpoints.states([range(self.federation.clients)]):
                 self._group.restore(state)
         return done
 

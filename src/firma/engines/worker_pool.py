@@ -1,4 +1,4 @@
-"""Clients trained side by side: threads, for the compiled kernels hold no lock on Python while they work."""
+"""Clients trained side by side in threads: the compiled kernels release Python's lock while they work."""
 
 import os
 import queue
@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import torch
 
-from firma.training import Backend, Client, Trainer
+from firma.training.backend import Backend
+from firma.training.client import Client, Trainer
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -20,7 +21,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers:
+class WorkerPool:
     """A trainer for every worker, and a pool of threads where the backend allows it."""
 
     def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
@@ -32,7 +33,7 @@ class Workers:
         self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if backend.parallel else None
 
     def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
-        """`work` on every client, the largest first so that nobody waits long; results in the clients' order."""
+        """`work` on every client, the largest first to keep all threads busy; results in the clients' order."""
 
         def one(client: Client) -> Outcome:
             trainer = self._trainers.get()
@@ -44,7 +45,7 @@ class Workers:
         with torch_threads(self._threads):
             if self._pool is None:
                 return [one(client) for client in clients]
-            largest_first = sorted(clients, key=lambda client: -len(client.labels))
+            largest_first = sorted(clients, key=lambda client: -len(client.data.labels))
             futures = {client.number: self._pool.submit(one, client) for client in largest_first}
             return [futures[client.number].result() for client in clients]
 
@@ -63,7 +64,7 @@ class Workers:
                 list(self._pool.map(several, range(self.count)))
 
     def close(self) -> None:
-        """Let the threads go; what has not begun is dropped."""
+        """Stop the threads; work that has not begun is dropped."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 

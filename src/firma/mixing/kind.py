@@ -1,4 +1,4 @@
-"""What every kind of mixing must say of itself, and which module says it for a plan."""
+"""The interface that every kind of mixing implements, and which module implements it for a plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ def gated_pair(prior: tuple[float, float], gate: Gate, left: float, right: float
     total = gated_left + gated_right
     if total <= 0.0:
         return None
-    weight = (1 - gate.posterior) * prior[0] + gate.posterior * gated_left / total
+    weight = (1 - gate.posterior) * prior[0] + gate.posterior * (gated_left / total)
     return weight, 1.0 - weight
 
 

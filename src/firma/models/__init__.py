@@ -1,4 +1,4 @@
-"""Models that split into an extractor, which may travel, and a head, which stays."""
+"""Models in two parts: an extractor, which may be shared, and a head, which stays private."""
 
 from firma.models.catalogue import mlp
 from firma.models.split import Layout, ModelSource, Part, SplitModel, build_model

@@ -1,4 +1,4 @@
-"""The paper's model: a flat three-layer extractor with layer norm, and a linear head."""
+"""Built-in models; so far the paper's: a flat three-layer extractor with layer norm, and a linear head."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Models that are plain stacks of linear, layer norm and ReLU, recognised by their structure, not by their name."""
+"""Recognises models that are plain stacks of linear, layer norm and ReLU, by their structure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from firma.models.split import Layout, SplitModel
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """x ↦ relu(norm(x W + b)); norm and ReLU may be missing. Offsets are into the flat buffer."""
+    """x ↦ relu(norm(x W + b)); norm and ReLU are optional. Offsets are into the flat buffer."""
 
     inputs: int
     outputs: int
@@ -34,8 +34,8 @@ class Stack:
     def turned(self, flat: Tensor, inward: bool) -> Tensor:
         """A copy of (…, P) buffers with every weight matrix transposed.
 
-        torch keeps (outputs, inputs); products at small batches run faster from (inputs, outputs), so a stack trains
-        in that layout. `inward` goes from torch's to the stack's. What is shared is mixed alike in either.
+        torch stores (outputs, inputs); small batches multiply faster with (inputs, outputs), so a stack trains in that
+        layout. `inward` converts from torch's layout to the stack's. Mixing gives the same result in either.
         """
         result = flat.clone()
         for block in self.blocks:
@@ -47,7 +47,7 @@ class Stack:
 
 
 def stack_of(model: SplitModel) -> Stack | None:
-    """The model as a stack, or None where it is anything else."""
+    """The model as a stack, or None if it is anything else."""
     layout = model.layout()
     starts = {id(own): piece.start for (_, own), piece in zip(model.named_parameters(), layout.pieces, strict=True)}
     head = list(_leaves(model.head))
@@ -64,7 +64,7 @@ def stack_of(model: SplitModel) -> Stack | None:
 
 
 def _append(blocks: list[Block], layer: nn.Module, starts: dict[int, int]) -> bool:
-    """Grow the stack by a layer; False if it does not fit."""
+    """Add a layer to the stack; False if it does not fit."""
     if any(parameter.dtype != torch.float32 for parameter in layer.parameters()):
         return False
     match layer:
@@ -85,7 +85,7 @@ def _append(blocks: list[Block], layer: nn.Module, starts: dict[int, int]) -> bo
 
 
 def _leaves(module: nn.Module) -> Iterator[nn.Module]:
-    """Layers of plain sequences, in order; anything else is a leaf by itself."""
+    """The layers of plain `nn.Sequential`s, in order; any other module is a leaf."""
     if type(module) is nn.Sequential:
         for child in module:
             yield from _leaves(child)

@@ -1,4 +1,4 @@
-"""A model in two parts and the flat buffer that holds its parameters: extractor first, head behind it."""
+"""A model in two parts and the flat buffer of its parameters: extractor first, then head."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ ModelSource = str | Pair | Callable[[], Pair]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One tensor of the model and where it lies in the flat buffer."""
+    """One tensor of the model and its place in the flat buffer."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where every parameter lies: [0, extractor) is the extractor, [extractor, size) the head."""
+    """The place of every parameter: [0, extractor) is the extractor, [extractor, size) the head."""
 
     pieces: tuple[Piece, ...]
     extractor: int
@@ -45,18 +45,18 @@ class Layout:
         return slice(*bounds[part])
 
     def names(self, start: int, stop: int) -> tuple[str, ...]:
-        """Names of the tensors of which [start, stop) holds at least one element."""
+        """Names of the tensors that have at least one element in [start, stop)."""
         return tuple(piece.name for piece in self.pieces if piece.start < stop and start < piece.stop)
 
     def counts(self, start: int, stop: int) -> tuple[int, ...]:
-        """How many elements of each of these tensors [start, stop) holds."""
+        """How many elements each of these tensors has in [start, stop)."""
         shares = (min(piece.stop, stop) - max(piece.start, start) for piece in self.pieces)
         return tuple(share for share in shares if share > 0)
 
 
 @dataclass(frozen=True)
 class SplitModel:
-    """Extractor and head as the user gave them: a template that is copied, never trained."""
+    """Extractor and head as the user defined them: a template that is copied, never trained."""
 
     extractor: nn.Module
     head: nn.Module
@@ -67,12 +67,14 @@ class SplitModel:
             for name, parameter in module.named_parameters():
                 yield f"{part}.{name}" if name else part, parameter
 
-    def buffers(self) -> list[Tensor]:
-        """What the modules hold besides parameters, such as running means; private to a client."""
-        return [*self.extractor.buffers(), *self.head.buffers()]
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """The buffers of the modules, such as running means; private to a client."""
+        for part, module in (("extractor", self.extractor), ("head", self.head)):
+            for name, buffer in module.named_buffers():
+                yield f"{part}.{name}", buffer
 
     def layout(self) -> Layout:
-        """Where this model's parameters lie in a flat buffer."""
+        """The layout of this model's parameters in a flat buffer."""
         pieces, start, extractor = [], 0, 0
         for name, parameter in self.named_parameters():
             pieces.append(Piece(name, tuple(parameter.shape), start, start + parameter.numel()))
@@ -86,7 +88,7 @@ class SplitModel:
         return torch.cat([parameter.detach().reshape(-1).float() for _, parameter in self.named_parameters()])
 
     def copy(self) -> "SplitModel":
-        """A model of the same structure that shares nothing with this one."""
+        """A deep copy."""
         return SplitModel(copy.deepcopy(self.extractor), copy.deepcopy(self.head))
 
     def filled(self, flat: Tensor) -> "SplitModel":
@@ -103,7 +105,7 @@ def build_model(
     """The model that a client starts from; `sizes` are the built-in model's hidden and embedding widths.
 
     Built-in models and functions that return a pair draw their weights from (seed, client). A pair of modules keeps
-    the weights that it came with.
+    its own weights.
     """
     if isinstance(source, tuple):
         return _checked(SplitModel(*source), shape, classes)
@@ -113,7 +115,7 @@ def build_model(
             return SplitModel(*mlp(shape, classes, *sizes))
         if callable(source):
             return _checked(SplitModel(*source()), shape, classes)
-    raise BadInput(f"model = {source!r}: choose mlp, or give a pair of nn.Modules (extractor, head) from Python")
+    raise BadInput(f"model = {source!r} is unknown; choose mlp, or pass modules (extractor, head) from Python")
 
 
 def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitModel:
@@ -125,9 +127,9 @@ def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitMo
         with torch.no_grad():
             logits = probe.head(probe.extractor(torch.zeros(2, *shape)))
     except RuntimeError as error:
-        raise BadInput(f"model: it cannot take inputs of shape {shape}: {str(error).splitlines()[0]}") from None
+        raise BadInput(f"model: it cannot process inputs of shape {shape}: {str(error).splitlines()[0]}") from None
     if tuple(logits.shape) != (2, classes):
-        raise BadInput(f"model: two samples give logits of shape {tuple(logits.shape)}; (2, {classes}) is needed")
+        raise BadInput(f"model: two samples give logits of shape {tuple(logits.shape)}; it must be (2, {classes})")
     if not model.layout().extractor:
         raise BadInput("model: the extractor has no parameters, so there is nothing to share")
     return model

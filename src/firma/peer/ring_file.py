@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from firma.encoding import Wire
 from firma.errors import BadInput
-from firma.methods import Method, lookup
+from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.settings import Hyper, Preset, hyper_for, sentence
 
@@ -46,7 +46,7 @@ class Ring(BaseModel):
     model_config = _STRICT
 
     federation: str = Field(min_length=1, max_length=200)
-    method: str = "fibfl++"
+    method: str = DEFAULT_METHOD
     rounds: int = Field(10, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0)
     preset: Preset = "recommended"

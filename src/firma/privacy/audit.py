@@ -1,4 +1,4 @@
-"""A record of what every client received, and whether it keeps the paper's definitions A and B."""
+"""An audit of what every client received: head privacy and server-freedom, the paper's definitions A and B."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -12,24 +12,25 @@ MISSING = "—"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is shown, what it is sorted by, whether it is the best of its column, and the numbers behind it."""
+    """What is shown, the value to sort by, whether it is the best of its column, and the numbers behind it."""
 
     text: str
     value: float | None = None
     best: bool = False
     deviation: float | None = None
-    printed: float | None = None  # in the paper
+    printed: float | None = None  # in the reference
 
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a header and rows of entries; `name` is what a person asks for it by."""
+    """A title, a header and rows of entries; `--table` selects it by `name`, `reference` is what it is compared to."""
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     note: str = ""
+    reference: str = ""
 
 
 NOTHING = Entry(MISSING)
@@ -41,12 +42,12 @@ def words(*texts: str) -> tuple[Entry, ...]:
 
 
 def number(value: float | None, form: str) -> Entry:
-    """A number, or the dash of what was not run."""
+    """A number, or a dash if it was not run."""
     return NOTHING if value is None else Entry(form.format(value), value)
 
 
 def as_text(table: Table, width: int = 160) -> str:
-    """Columns of fixed width for a terminal; a star marks the best of a column. Wide words are stacked instead."""
+    """Columns of fixed width for a terminal; a star marks the best of a column. Tables of long words are stacked."""
     body = [[entry.text + ("*" if entry.best else "") for entry in row] for row in table.rows]
     lines = [list(table.columns), *body]
     widths = [max(_width(line[column]) for line in lines) for column in range(len(table.columns))]
@@ -66,7 +67,7 @@ def _stacked(columns: Sequence[str], line: Sequence[str]) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Numbers as they are, not as they are shown: value, deviation and the paper's in columns of their own."""
+    """Numbers as they are, not as they are shown: value, deviation and reference in columns of their own."""
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     header, columns = [], []
@@ -74,7 +75,8 @@ def as_csv(table: Table) -> str:
         entries = [row[index] for row in table.rows]
         header.append(name)
         columns.append([_cell(entry) for entry in entries])
-        for part, found in (("deviation", [e.deviation for e in entries]), ("paper", [e.printed for e in entries])):
+        reference = table.reference or "reference"
+        for part, found in (("deviation", [e.deviation for e in entries]), (reference, [e.printed for e in entries])):
             if any(value is not None for value in found):
                 header.append(f"{name} {part}")
                 columns.append([_plain(value) for value in found])
@@ -143,7 +145,7 @@ RENDERERS: Mapping[str, Callable[[Table], str]] = {
 
 
 def mark_best(entries: Sequence[Entry], highest: bool = True) -> list[Entry]:
-    """The same entries with the best one marked, ties and all; nobody is best alone."""
+    """The same entries with the best ones marked, ties included; a single value is not marked."""
     values = [entry.value for entry in entries if entry.value is not None]
     if len(values) < 2:
         return list(entries)

@@ -1,92 +1,290 @@
-"""The tables of the study, made from evidence; what was not run is a dash."""
+"""The tables of a sweep: every metric by method and scenario, comparisons, traffic, and how to repeat each cell.
 
-from collections.abc import Iterator, Mapping
+What was not run is a dash. Where there is a reference, such as the results that a paper printed, it stands in brackets.
+"""
 
-from firma.data.scenarios import STUDY as SCENARIOS
-from firma.methods import METHODS
-from firma.report.part_tables import ablation, communication, duels, entry, fixes, slug
-from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, words
-from firma.study.claims import CLAIMS
-from firma.study.evidence import Evidence
-from firma.study.grid import DATASETS
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
 
-_ORDERED = "A ring is ordered before anyone trains: it is known where no method was run."
-_PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
+from firma.data.catalogue import SIZES
+from firma.data.scenarios import order
+from firma.methods import METHODS, lookup
+from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
+from firma.schedule import passes
+from firma.settings import Hyper, Split
+from firma.sweep.cells import NEUTRAL, label
+from firma.sweep.runner import parameter_counts
+from firma.sweep.statistics import Case, ResultTable, Statistic, in_order
+from firma.sweep.store import StoredCell
+
+PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
+_ORDERED = "Rings are ordered before training: savings are known where no method was run, too."
 
 
-def all_tables(paper: Evidence, bodies: Mapping[str, Evidence]) -> Iterator[Table]:
-    """Every table that the evidence can fill at least in part."""
-    for body in bodies.values():
-        for dataset in body.datasets():
-            yield by_scenario(body, paper, dataset, "mean_accuracy", "accuracy in %", _PERCENT, 100)
-            yield by_scenario(body, paper, dataset, "gini", "Gini coefficient", _THREE, 1, highest=False)
-            yield by_scenario(body, None, dataset, "worst_client", "worst client's accuracy in %", _PERCENT, 100)
-            yield by_scenario(body, None, dataset, "worst_fifth", "worst fifth's accuracy in %", _PERCENT, 100)
-            half = "rounds to half of the final accuracy"
-            yield by_scenario(body, None, dataset, "rounds_to_half_of_final", half, _PERCENT, 1, highest=False)
-            yield by_scenario(body, None, dataset, "plateau_std", "plateau σ", _FOUR, 1, highest=False)
-        if body.figures:
-            yield ablation(body, paper)
-            if any(":" in key[2] for key in body.figures):
-                yield fixes(body)
-            yield duels(body)
-            yield communication(body)
-        yield savings(body, paper)
-    yield claims(paper, bodies)
+@dataclass(frozen=True)
+class Scope:
+    """The data sets and scenarios that a report shows, run or not, and the reference beside the results."""
+
+    datasets: Sequence[str]
+    scenarios: Sequence[str]
+    reference: ResultTable | None = None
+
+
+def scope_of(tables: Mapping[str, ResultTable]) -> Scope:
+    """Everything that was run or ordered, and nothing else."""
+    cases = {case for table in tables.values() for case in (*(key[:2] for key in table.statistics), *table.savings)}
+    return Scope(in_order({case[0] for case in cases}, list(SIZES)), sorted({case[1] for case in cases}, key=order))
+
+
+def sweep_tables(tables: Mapping[str, ResultTable], scope: Scope) -> Iterator[Table]:
+    """Every table that the results can fill at least in part, label by label."""
+    for table in tables.values():
+        yield from metric_tables(table, scope.reference)
+        if table.statistics:
+            yield communication(table)
+        if table.savings:
+            yield savings(table, scope)
+
+
+def metric_tables(table: ResultTable, reference: ResultTable | None) -> Iterator[Table]:
+    """Six tables per data set; accuracy and Gini have the reference beside them."""
+    for dataset in table.datasets():
+        yield by_scenario(table, reference, dataset, "mean_accuracy", "accuracy in %", PERCENT, 100)
+        yield by_scenario(table, reference, dataset, "gini", "Gini coefficient", _THREE, 1, highest=False)
+        yield by_scenario(table, None, dataset, "worst_client", "accuracy of the worst client in %", PERCENT, 100)
+        fifth = "mean accuracy of the worst fifth of the clients in %"
+        yield by_scenario(table, None, dataset, "worst_fifth", fifth, PERCENT, 100)
+        half = "rounds to half of the final accuracy"
+        yield by_scenario(table, None, dataset, "rounds_to_half_of_final", half, PERCENT, 1, highest=False)
+        yield by_scenario(table, None, dataset, "plateau_std", "plateau σ", _FOUR, 1, highest=False)
 
 
 def by_scenario(
-    body: Evidence, paper: Evidence | None, dataset: str, metric: str, title: str, form: str, scale: float,
+    table: ResultTable, reference: ResultTable | None, dataset: str, metric: str, title: str, form: str, scale: float,
     highest: bool = True,
 ) -> Table:  # fmt: skip
-    """Methods down, scenarios across: mean ± deviation over seeds, and in brackets what the paper printed."""
-    scenarios = [each for each in SCENARIOS if body.methods((dataset, each), metric)]
-    scenarios += sorted({key[1] for key in body.figures if key[0] == dataset} - set(SCENARIOS))
+    """Methods down, scenarios across: mean ± deviation over seeds, and in brackets the reference."""
+    scenarios = table.scenarios(dataset)
     columns = []
     for scenario in scenarios:
-        place = (dataset, scenario)
-        entries = []
-        for method in METHODS:
-            printed = paper.get(place, method, metric) if paper is not None else None
-            entries.append(entry(body.get(place, method, metric), form, scale, printed, paper is not None))
+        case = (dataset, scenario)
+        entries = [entry(table, case, method, metric, form, scale, reference) for method in METHODS]
         columns.append(mark_best(entries, highest))
     rows = tuple((Entry(method), *(column[row] for column in columns)) for row, method in enumerate(METHODS))
-    note = "In brackets: printed in the paper." if paper is not None else ""
-    name = slug(metric, dataset, body.name)
-    return Table(name, f"{dataset}, {title} ({body.name}{_seeds(body, dataset)})", ("method", *scenarios), rows, note)
+    name, runs = slug(metric, dataset, table.name), f"{table.name}{_seeds(table, dataset)}"
+    return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, *_beside(reference))
 
 
-def savings(body: Evidence, paper: Evidence) -> Table:
+def savings(table: ResultTable, scope: Scope) -> Table:
     """What 2-opt saves of the ring's cost."""
-    rows = []
-    for dataset in DATASETS:
+    rows, reference = [], scope.reference
+    for dataset in scope.datasets:
         entries = []
-        for scenario in SCENARIOS:
-            ours, printed = body.savings.get((dataset, scenario)), paper.savings.get((dataset, scenario))
-            beside = f" ({MISSING if printed is None else _PERCENT.format(printed)})"
-            entries.append(NOTHING if ours is None else Entry(_PERCENT.format(ours) + beside, ours, printed=printed))
+        for scenario in scope.scenarios:
+            ours = table.savings.get((dataset, scenario))
+            printed = reference.savings.get((dataset, scenario)) if reference is not None else None
+            beside = _brackets(printed, PERCENT) if reference is not None else ""
+            entries.append(NOTHING if ours is None else Entry(PERCENT.format(ours) + beside, ours, printed=printed))
         rows.append((Entry(dataset), *entries))
-    name = slug("savings", body.name)
-    title = f"Ring cost saved by 2-opt, in % ({body.name})"
-    return Table(name, title, ("data set", *SCENARIOS), tuple(rows), f"{_ORDERED} In brackets: printed in the paper.")
+    note, source = _beside(reference)
+    title = f"Ring cost saved by 2-opt, in % ({table.name})"
+    columns = ("data set", *scope.scenarios)
+    return Table(slug("savings", table.name), title, columns, tuple(rows), f"{_ORDERED} {note}".strip(), source)
 
 
-def claims(paper: Evidence, bodies: Mapping[str, Evidence]) -> Table:
-    """Every claim, its verdict on the paper's own tables and on each body of runs."""
+def duels(table: ResultTable, scope: Scope, method: str, rivals: Sequence[str]) -> Table:
+    """One method against others on every data set that was run: points won and lost."""
     rows = []
-    for claim in CLAIMS:
-        verdicts = [claim.check(body) for body in (paper, *bodies.values())]
-        texts = [f"{verdict.outcome}: {verdict.figure}" for verdict in verdicts]
-        if claim.computed:
-            texts[1:] = ["as computed"] * len(bodies)
-        rows.append(words(claim.name, claim.where, claim.says, claim.how, *texts))
-    ours = (f"on our runs, {name}" for name in bodies)
-    columns = ("claim", "where", "what it says", "how it is checked", "on the paper's tables", *ours)
-    note = "Open: not run, or closer than two standard errors; with one seed, closer than a point."
-    return Table("claims", "Claims and verdicts", columns, tuple(rows), note)
+    metrics = ("mean_accuracy", "worst_client")
+    wins = {(other, metric): [0, 0] for metric in metrics for other in rivals}
+    for case in ((dataset, scenario) for dataset in table.datasets() for scenario in scope.scenarios):
+        gains = []
+        for metric in metrics:
+            for other in rivals:
+                points = gain(table, None, case, method, other, metric)
+                gains.append(points)
+                wins[other, metric][0] += points.value is not None and points.value > 0
+                wins[other, metric][1] += points.value is not None
+        best = max((found.mean for found in table.methods(case).values()), default=None)
+        own = entry(table, case, method, metrics[0], PERCENT, 100, None)
+        rows.append((*words(*case), own, *gains, number(None if best is None else 100 * best, PERCENT)))
+    note = f"Points by which {method} is above the other, in mean accuracy and for the worst client. Won: " + ", ".join(
+        f"{won} of {run} against {other} ({'mean' if metric == metrics[0] else 'worst client'})"
+        for (other, metric), (won, run) in wins.items()
+    )
+    columns = ("data set", "scenario", f"{method} %", *(f"mean, {o}" for o in rivals), *(f"worst, {o}" for o in rivals))
+    return Table(slug("duels", table.name), f"{method} against the others ({table.name})", (*columns, "best method %"),
+                 tuple(rows), note + ".")  # fmt: skip
 
 
-def _seeds(body: Evidence, dataset: str) -> str:
-    counts = {figure.seeds for key, figure in body.figures.items() if key[0] == dataset and key[2] in METHODS}
+def communication(table: ResultTable) -> Table:
+    """Bytes per round, all clients together: counted, beside the formula 2·N·K·p of four-byte weights."""
+    rows = []
+    for dataset in table.datasets():
+        cases = [(dataset, each) for each in table.scenarios(dataset)]
+        for name in METHODS:
+            found = (table.get(case, name, "bytes_per_round") for case in cases)
+            # Less is sent in scenarios that leave clients out; the formula is that of the complete federation.
+            counted = max((value.mean for value in found if value is not None), default=None)
+            formula = formula_bytes(name, dataset, SIZES[dataset].clients) if dataset in SIZES else None
+            ratio = None if counted is None or not formula else counted / formula
+            rows.append(
+                (Entry(dataset), Entry(name), number(_mega(counted), "{:.2f}"), number(_mega(formula), "{:.2f}"),
+                 number(ratio, "{:.3f}"))
+            )  # fmt: skip
+    columns = ("data set", "method", "MB counted", "MB by formula", "ratio")
+    note = (
+        "Counted over all rounds: a warm-up round is one average, not K passes; the gate adds eight bytes per message."
+    )
+    name = slug("communication", table.name)
+    return Table(name, f"Traffic per round, all clients together ({table.name})", columns, tuple(rows), note)
+
+
+def formula_bytes(method: str, dataset: str, clients: int) -> float:
+    """2·N·K·p, with p the extractor or the whole model; 0 for a method that shares nothing."""
+    row = lookup(method)
+    extractor, head = parameter_counts(dataset)
+    shared = {"nothing": 0, "extractor": extractor, "model": extractor + head}[row.shares]
+    return 2.0 * clients * passes(row, clients) * shared * 4
+
+
+def coverage(tables: Mapping[str, ResultTable], scope: Scope) -> Table:
+    """How many scenarios and methods of the grid were run, and with how many seeds."""
+    rows = []
+    for name, table in tables.items():
+        for dataset in scope.datasets:
+            found = [table.get((dataset, scenario), method) for scenario in scope.scenarios for method in METHODS]
+            seeds = [each.seeds for each in found if each is not None]
+            spread = MISSING if not seeds else _from_to(seeds)
+            rows.append(
+                (Entry(name), Entry(dataset), number(len(seeds), "{:.0f}"), Entry(str(len(found))), Entry(spread))
+            )
+    columns = ("runs", "data set", "run", "of", "seeds")
+    return Table("coverage", "What was run", columns, tuple(rows), "Counted: pairs of a scenario and a method.")
+
+
+def versions(cells: Sequence[StoredCell]) -> Table:
+    """Versions and training backends that the cells were run with."""
+    kinds: dict[tuple[str, ...], int] = {}
+    for cell in cells:
+        stated = cell.result.config["versions"]
+        kind = (stated["firma"], stated["torch"], stated["python"], cell.result.backend)
+        kinds[kind] = kinds.get(kind, 0) + 1
+    rows = [(*words(*kind), number(count, "{:.0f}")) for kind, count in sorted(kinds.items())]
+    return Table("versions", "Versions", ("firma", "torch", "python", "backend", "cells"), tuple(rows))
+
+
+def configuration(cells: Sequence[StoredCell]) -> Table:
+    """The numbers and switches of every method, under every label that was run."""
+    seen: dict[tuple[str, str], Mapping[str, object]] = {}
+    for cell in cells:
+        config, method = cell.result.config, cell.result.method
+        if method in METHODS:
+            recorded = {**NEUTRAL, **config["hyper"], **config["split"]}
+            seen.setdefault((str(label(config, method)), method), recorded)
+    names = [*Hyper.model_fields, *Split.model_fields]
+    shown = sorted(seen, key=lambda each: (each[0], list(METHODS).index(each[1])))
+    rows = [words(name, *(str(seen[each][name]) for each in shown)) for name in names]
+    columns = ("setting", *(f"{method} ({name})" for name, method in shown))
+    return Table("configuration", "Configuration", columns, tuple(rows))
+
+
+def command(cell: StoredCell) -> str:
+    """The `firma run` command that repeats this cell."""
+    result = cell.result
+    called = label(result.config, result.method)
+    text = ["firma", "run", "--dataset", cell.dataset, "--scenario", cell.scenario, "--method", result.method]
+    text += ["--preset", called.preset, "--seed", str(result.seed)]
+    for name, value in called.settings.items():
+        text += ["--set", f"{name}={value}"]
+    for name, value in called.sizes.items():
+        text += [f"--{name}", str(value)]
+    return shlex.join(text)
+
+
+def cell_table(cells: Sequence[StoredCell]) -> Table:
+    """Every cell that was run: its results, how long it took, and how to run it again."""
+    rows = []
+    for cell in sorted(cells, key=lambda each: (each.dataset, each.scenario, each.result.method, each.result.seed)):
+        result = cell.result
+        accuracy, gini = result.metrics["mean_accuracy"], result.metrics["gini"]
+        rows.append(
+            (
+                Entry(cell.dataset), Entry(cell.scenario), Entry(result.method),
+                Entry(str(label(result.config, result.method))), number(result.seed, "{:.0f}"),
+                number(accuracy, "{:.4f}"), number(gini, "{:.4f}"), number(result.seconds, "{:.1f}"),
+                Entry(command(cell)),
+            )
+        )  # fmt: skip
+    columns = ("data set", "scenario", "method", "runs", "seed", "accuracy", "Gini", "seconds", "command")
+    return Table("cells", f"All {len(rows)} cells, and how to repeat each", columns, tuple(rows))
+
+
+def entry(
+    table: ResultTable, case: Case, method: str, metric: str, form: str, scale: float, reference: ResultTable | None
+) -> Entry:
+    """Mean ± deviation of a metric and, in brackets, the reference's value."""
+    ours = table.get(case, method, metric)
+    printed = reference.get(case, method, metric) if reference is not None else None
+    known = printed.mean if printed is not None else None
+    beside = _brackets(None if known is None else known * scale, form) if reference is not None else ""
+    if ours is None:
+        return NOTHING if printed is None else Entry(MISSING + beside, printed=known)
+    spread = "" if ours.deviation is None else f" ± {form.format(ours.deviation * scale)}"
+    return Entry(form.format(ours.mean * scale) + spread + beside, ours.mean, False, ours.deviation, known)
+
+
+def gain(
+    table: ResultTable, reference: ResultTable | None, case: Case, one: str, other: str,
+    metric: str = "mean_accuracy", error: bool = False,
+) -> Entry:  # fmt: skip
+    """By how many points one method is above another, with its standard error if wanted, beside the reference."""
+
+    def points(results: ResultTable) -> float | None:
+        first, second = results.get(case, one, metric), results.get(case, other, metric)
+        return None if first is None or second is None else 100 * (first.mean - second.mean)
+
+    ours, printed = points(table), points(reference) if reference is not None else None
+    beside = "" if printed is None else f" ({printed:+.1f})"
+    if ours is None:
+        return Entry(MISSING + beside, printed=printed)
+    spread = _standard_error(table.get(case, one, metric), table.get(case, other, metric)) if error else ""
+    return Entry(f"{ours:+.1f}{spread}{beside}", ours, printed=printed)
+
+
+def slug(*texts: str) -> str:
+    """A name that can be a file's: without blanks and slashes."""
+    return re.sub(r"[^\w.=+-]+", "-", "-".join(texts))
+
+
+def _standard_error(*found: Statistic | None) -> str:
+    """Of a difference of means over seeds, in points; empty where one of them has a single seed."""
+    errors = [each.standard_error for each in found if each is not None and each.standard_error is not None]
+    return f" ± {100 * hypot(*errors):.1f}" if len(errors) == len(found) else ""
+
+
+def _beside(reference: ResultTable | None) -> tuple[str, str]:
+    """The note on what stands in brackets, and the name of its columns in a CSV file."""
+    return ("", "") if reference is None else (f"In brackets: {reference.source}.", reference.name)
+
+
+def _brackets(value: float | None, form: str) -> str:
+    return f" ({MISSING if value is None else form.format(value)})"
+
+
+def _seeds(table: ResultTable, dataset: str) -> str:
+    found = table.statistics.items()
+    counts = [each.seeds for (where, _, method, _), each in found if where == dataset and method in METHODS]
+    return f", {_from_to(counts)} seed{'s' if max(counts) > 1 else ''}" if counts else ""
+
+
+def _from_to(counts: Sequence[int]) -> str:
     low, high = min(counts), max(counts)
-    return f", {high} seed{'s' if high > 1 else ''}" if low == high else f", {low} to {high} seeds"
+    return str(high) if low == high else f"{low} to {high}"
+
+
+def _mega(value: float | None) -> float | None:
+    return None if value is None else value / 1e6

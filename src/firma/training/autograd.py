@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from firma.models.split import Part, SplitModel
 from firma.schedule import Phase
-from firma.training.client import Client, Job, Moments, batches, epoch_orders
-from firma.training.optim import adam_step, sgd_step
+from firma.training.client import BUFFER, Client, Job, batches, epoch_orders
+from firma.training.parts import Memory, Step, optimiser_memory, reset
 
-_CHUNK = 4096  # samples a forward pass without gradients
+_CHUNK = 4096  # samples per forward pass without gradients
 # Layers whose output for a sample depends on that sample alone and is the same each time: a frozen extractor made
 # of these needs to see the data only once.
 _SAMPLEWISE = (
@@ -28,31 +28,34 @@ class AutogradTrainer:
         self.extractor = copy.extractor.to(device)
         self.head = copy.head.to(device)
         self._parameters = [parameter for _, parameter in copy.named_parameters()]
-        self._buffers = copy.buffers()
+        self._buffers = dict(copy.named_buffers())
         self._gradients = torch.zeros(self.layout.size, device=device)
-        self._scratch = Moments(torch.zeros_like(self._gradients), torch.zeros_like(self._gradients))
+        self._fresh = optimiser_memory(self.layout.size, device)
         self._cacheable = samplewise(self.extractor)
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
-        moments = client.moments or self._scratch
-        if client.moments is None:
-            moments.reset()
+        optimiser = client.memory if job.recipe.persistent else self._fresh
+        if not job.recipe.persistent:
+            reset(self._fresh)
+        start = client.parameters.clone() if job.recipe.transforms else client.parameters
         self._enter(client)
         for phase in job.phases:
-            self._phase(client, job, phase, moments, epoch_orders(len(client.labels), phase.epochs, shuffle))
+            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
+            self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 
     def correct(self, client: Client, test: bool) -> int:
         """Right answers in evaluation mode."""
-        inputs, labels = (client.test_inputs, client.test_labels) if test else (client.inputs, client.labels)
+        data = client.data
+        inputs, labels = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
         self._enter(client)
         self.extractor.eval()
         self.head.eval()
         right = 0
         with torch.no_grad():
             for chunk, truth in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
-                logits = self.head(self.extractor(_floats(chunk, client.scale)))
+                logits = self.head(self.extractor(_floats(chunk, client.data.scale)))
                 right += int((logits.argmax(1) == truth).sum())
         return right
 
@@ -61,19 +64,20 @@ class AutogradTrainer:
         for own, piece in zip(self._parameters, self.layout.pieces, strict=True):
             own.data = client.parameters[piece.start : piece.stop].view(piece.shape)
             own.grad = self._gradients[piece.start : piece.stop].view(piece.shape)
-        for kept, current in zip(client.private, self._buffers, strict=True):
-            current.copy_(kept)
+        for name, current in self._buffers.items():
+            current.copy_(client.memory[BUFFER + name])
 
     def _leave(self, client: Client) -> None:
-        for kept, current in zip(client.private, self._buffers, strict=True):
-            kept.copy_(current)
+        for name, current in self._buffers.items():
+            client.memory[BUFFER + name].copy_(current)
 
     def _phase(
         self,
         client: Client,
         job: Job,
         phase: Phase,
-        moments: Moments,
+        optimiser: Memory,
+        start: Tensor,
         orders: np.ndarray[tuple[int, int], np.dtype[np.int64]],
     ) -> None:
         """Epochs in which one part trains and the rest is frozen."""
@@ -82,36 +86,30 @@ class AutogradTrainer:
         self.extractor.requires_grad_(phase.trains != "head")
         self.head.requires_grad_(phase.trains != "extractor")
         frozen = self._features(client) if phase.trains == "head" and self._cacheable else None
-        for rows in batches(orders, job.hyper.batch):
-            chosen = torch.from_numpy(rows).to(client.labels.device)
-            if frozen is None:
-                features = self.extractor(_floats(client.inputs[chosen], client.scale))
-            else:
-                features = frozen[chosen]
+        data = client.data
+        for rows in batches(orders, job.batch):
+            chosen = torch.from_numpy(rows).to(data.labels.device)
+            inputs = data.inputs[chosen] if frozen is None else frozen[chosen]
+            features = inputs if frozen is not None else self.extractor(_floats(inputs, data.scale))
             self._gradients[self.layout.span(phase.trains)].zero_()
-            nn.functional.cross_entropy(self.head(features), client.labels[chosen]).backward()  # type: ignore[no-untyped-call]
-            self._step(client.parameters, moments, phase.trains, job)
+            job.recipe.objective(self.head(features), data.labels[chosen]).backward()  # type: ignore[no-untyped-call]
+            self._step(client, job, phase.trains, optimiser, start)
 
     def _features(self, client: Client) -> Tensor:
         """Output of the frozen extractor for all training samples."""
         with torch.no_grad():
-            chunks = torch.split(client.inputs, _CHUNK)
-            return torch.cat([self.extractor(_floats(chunk, client.scale)) for chunk in chunks])
+            chunks = torch.split(client.data.inputs, _CHUNK)
+            return torch.cat([self.extractor(_floats(chunk, client.data.scale)) for chunk in chunks])
 
-    def _step(self, parameters: Tensor, moments: Moments, trains: Part, job: Job) -> None:
-        """One optimiser step on the part that trains; Adam counts the steps of extractor and head apart."""
-        gradients, rate = self._gradients, job.hyper.rate
+    def _step(self, client: Client, job: Job, trains: Part, optimiser: Memory, start: Tensor) -> None:
+        """Transforms, then one update of what trains; an optimiser may count the steps of extractor and head apart."""
+        parameters, gradients, whole = client.parameters, self._gradients, self.layout.span(trains)
+        for transform in job.recipe.transforms:
+            transform(gradients[whole], Step(parameters[whole], start[whole], client.memory, whole))
         parts: tuple[Part, ...] = ("extractor", "head") if trains == "model" else (trains,)
         for part in parts:
             span = self.layout.span(part)
-            if job.method.optimiser == "sgd":
-                sgd_step(parameters[span], gradients[span], moments.first[span], rate, job.hyper.momentum)
-            else:
-                moments.steps[part] += 1
-                adam_step(
-                    parameters[span], gradients[span], moments.first[span], moments.second[span],
-                    moments.steps[part], rate,
-                )  # fmt: skip
+            job.recipe.update(parameters[span], gradients[span], optimiser, part, span)
 
 
 def _floats(inputs: Tensor, scale: float) -> Tensor:

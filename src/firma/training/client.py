@@ -1,59 +1,56 @@
 """What a client is, what it is asked to do in a round, and what a trainer must be able to do."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.methods import Method
-from firma.models.split import Part
+from firma.models.split import SplitModel
 from firma.schedule import Phase
-from firma.settings import Hyper
+from firma.training.parts import FIRST, SECOND, STEPS, Memory, Recipe
+
+BUFFER = "buffer."  # in a client's memory, what the modules hold besides parameters, such as running means
 
 
-@dataclass
-class Moments:
-    """An optimiser's memory: (P,) buffers, and how many Adam steps each part has taken."""
+@dataclass(frozen=True)
+class ClientData:
+    """A client's samples: inputs (n, …), float32 or bytes that are multiplied by `scale`, and labels (n,) int64."""
 
-    first: Tensor
-    second: Tensor
-    steps: dict[Part, int] = field(default_factory=lambda: {"extractor": 0, "head": 0})
-
-    def reset(self) -> None:
-        """Back to a fresh optimiser."""
-        self.first.zero_()
-        self.second.zero_()
-        self.steps = {"extractor": 0, "head": 0}
-
-
-@dataclass
-class Client:
-    """One client: its data and what it keeps between rounds.
-
-    Inputs are (n, …), float32 or bytes that are multiplied by `scale`; labels are (n,) int64.
-    """
-
-    number: int
     inputs: Tensor
     labels: Tensor
     test_inputs: Tensor
     test_labels: Tensor
-    scale: float
-    parameters: Tensor  # (P,), extractor first
-    private: list[Tensor]  # buffers of the modules, such as running means
-    moments: Moments | None  # kept across rounds, or None: a fresh optimiser every round
+    scale: float = 1.0
+
+    def to(self, device: torch.device) -> "ClientData":
+        """The same on a device."""
+        return ClientData(
+            self.inputs.to(device), self.labels.to(device), self.test_inputs.to(device), self.test_labels.to(device),
+            self.scale,
+        )  # fmt: skip
+
+
+@dataclass
+class Client:
+    """One client: its data, its parameters (P,) with the extractor first, and what it remembers between rounds."""
+
+    number: int
+    data: ClientData
+    parameters: Tensor
+    memory: Memory
 
 
 @dataclass(frozen=True)
 class Job:
-    """Local training of one round, the same for all clients."""
+    """Local training for one round, the same for all clients."""
 
-    method: Method
-    hyper: Hyper
+    recipe: Recipe
     phases: tuple[Phase, ...]
+    batch: int
 
 
 class Trainer(Protocol):
@@ -63,7 +60,22 @@ class Trainer(Protocol):
         """Train a client for one round, in place."""
 
     def correct(self, client: Client, test: bool) -> int:
-        """How many of its test or training samples the client classifies rightly."""
+        """How many of its test or training samples the client classifies correctly."""
+
+
+def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:
+    """A client before its first round, on the device of `parameters`; the model's buffers are copied, not shared."""
+    device = parameters.device
+    buffers = {BUFFER + name: tensor.detach().clone().to(device) for name, tensor in model.named_buffers()}
+    return Client(number, data.to(device), parameters, buffers | recipe.memory(len(parameters), device))
+
+
+def upgraded(saved: Mapping[str, Tensor], client: Client) -> dict[str, Tensor]:
+    """Tensors under today's names, where version 0.1 saved them: moments as first and second, buffers by number."""
+    buffers = [name for name in client.memory if name.startswith(BUFFER)]
+    names = {"first": FIRST, "second": SECOND, "steps": STEPS}
+    names |= {f"private.{number}": name for number, name in enumerate(buffers)}
+    return {names.get(name, name): tensor for name, tensor in saved.items()}
 
 
 def epoch_orders(size: int, epochs: int, shuffle: np.random.Generator) -> NDArray[np.int64]:

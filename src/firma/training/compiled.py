@@ -1,4 +1,4 @@
-"""Training of plain stacks by the compiled kernels: the fast path on a CPU."""
+"""Training of plain stacks by the compiled kernels: the fast backend on a CPU."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,11 @@ from torch import Tensor
 from firma.models.linear_stack import Block, Stack
 from firma.schedule import Phase
 from firma.training import kernels, tiles
-from firma.training.client import Client, Job, Moments, epoch_orders
+from firma.training.client import Client, Job, epoch_orders
+from firma.training.parts import FIRST, SECOND, STEPS, Adam, Update
 
 Floats = NDArray[np.float32]
-_CHUNK = 256  # samples a forward pass without gradients
+_CHUNK = 256  # samples per forward pass without gradients
 _LINE = 16  # floats in a cache line
 _NO_FLOATS, _NO_BYTES = np.empty((0, 0), np.float32), np.empty((0, 0), np.uint8)
 
@@ -27,25 +28,23 @@ class CompiledTrainer:
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
-        moments = client.moments
-        if moments is None:
+        if job.recipe.persistent:
+            first, second, steps = (client.memory[name].numpy() for name in (FIRST, SECOND, STEPS))
+        else:
             for buffer in self._scratch:
                 buffer.fill(0)
             first, second, steps = *self._scratch, np.zeros(2, np.int64)
-        else:
-            first, second, steps = moments.first.numpy(), moments.second.numpy(), _steps(moments)
         for phase in job.phases:
-            orders = epoch_orders(len(client.labels), phase.epochs, shuffle)
+            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
             self._phase(client, job, phase, orders, first, second, steps)
-        if moments is not None:
-            moments.steps = {"extractor": int(steps[0]), "head": int(steps[1])}
 
     def correct(self, client: Client, test: bool) -> int:
         """Right answers on the client's test or training samples."""
-        inputs, labels = (client.test_inputs, client.test_labels) if test else (client.inputs, client.labels)
+        data = client.data
+        inputs, labels = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
         return int(
             kernels.correct(
-                client.parameters.numpy(), *_sources(inputs), np.float32(client.scale), labels.numpy(),
+                client.parameters.numpy(), *_sources(inputs), np.float32(data.scale), labels.numpy(),
                 np.arange(len(labels)), _CHUNK, self._table, self._epsilons, self._work, self._places,
             )
         )  # fmt: skip
@@ -54,8 +53,9 @@ class CompiledTrainer:
         self, client: Client, job: Job, phase: Phase, orders: NDArray[np.int64], first: Floats, second: Floats,
         steps: NDArray[np.int64],
     ) -> None:  # fmt: skip
-        hyper, adam = job.hyper, job.method.optimiser == "adam"
-        sources, scale = _sources(client.inputs), np.float32(client.scale)
+        adam, rate, momentum = _numbers(job.recipe.update)
+        labels = client.data.labels.numpy()
+        sources, scale = _sources(client.data.inputs), np.float32(client.data.scale)
         table, trained = self._table, len(self._table)
         if phase.trains == "extractor":
             trained -= 1
@@ -63,24 +63,24 @@ class CompiledTrainer:
             sources, scale = (self._features(client), _NO_BYTES), np.float32(1)
             table, trained = self._head, 1
         kernels.epochs(
-            client.parameters.numpy(), first, second, adam, trained, *sources, scale, client.labels.numpy(), orders,
-            hyper.batch, table, self._epsilons[-len(table) :], self._work, self._places, hyper.rate, hyper.momentum,
-            steps,
+            client.parameters.numpy(), first, second, adam, trained, *sources, scale, labels, orders,
+            job.batch, table, self._epsilons[-len(table) :], self._work, self._places, rate, momentum, steps,
         )  # fmt: skip
 
     def _features(self, client: Client) -> Floats:
         """The frozen extractor's output: it needs to see the data only once."""
-        size = len(client.labels)
+        data, size = client.data, len(client.data.labels)
         result = np.empty((size, self._table[-1, kernels.INPUTS]), np.float32)
         kernels.features(
-            client.parameters.numpy(), *_sources(client.inputs), np.float32(client.scale), np.arange(size), _CHUNK,
+            client.parameters.numpy(), *_sources(data.inputs), np.float32(data.scale), np.arange(size), _CHUNK,
             self._table, self._epsilons, self._work, self._places, result,
         )  # fmt: skip
         return result
 
 
-def _steps(moments: Moments) -> NDArray[np.int64]:
-    return np.array([moments.steps["extractor"], moments.steps["head"]])
+def _numbers(update: Update) -> tuple[bool, float, float]:
+    """Whether it is Adam, its rate and its momentum, as the kernel takes them."""
+    return (True, update.rate, 0.0) if isinstance(update, Adam) else (False, update.rate, update.momentum)
 
 
 def _sources(inputs: Tensor) -> tuple[Floats, NDArray[np.uint8]]:

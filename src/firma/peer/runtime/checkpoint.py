@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -19,6 +20,8 @@ from torch import Tensor
 from firma.atomic_files import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.runtime.local_training import LocalSite
+from firma.training.backend import portable, resume
+from firma.training.client import upgraded
 
 _PREFIX, _FACTS = "round-", "state.json"
 History = Sequence[float | None]
@@ -33,7 +36,6 @@ class Saved:
     order: tuple[int, ...]
     history: tuple[float | None, ...]
     tensors: Mapping[str, Tensor]
-    steps: Mapping[str, int]
 
 
 def write(
@@ -43,10 +45,9 @@ def write(
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
     raw = save(_tensors(site))
-    moments = site.client.moments
     facts = {
-        "format": 2, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
-        "steps": dict(moments.steps) if moments is not None else {}, "sha256": hashlib.sha256(raw).hexdigest(),
+        "format": 3, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
+        "sha256": hashlib.sha256(raw).hexdigest(),
     }  # fmt: skip
     try:
         with whole_folder(target) as draft:
@@ -109,9 +110,10 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
         if hashlib.sha256(raw).hexdigest() != facts["sha256"]:
             raise ValueError("its hash is wrong")
         same = ring is None or facts["ring"] == ring.hex()
-        saved = Saved(
-            facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), load(raw), facts["steps"]
-        )
+        tensors = load(raw)
+        if facts.get("steps"):  # of version 0.1, which kept them apart
+            tensors["steps"] = torch.tensor([int(facts["steps"][part]) for part in ("extractor", "head")])
+        saved = Saved(facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), tensors)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput(_damaged(path, error)) from None
     if not same:
@@ -126,7 +128,8 @@ def begin(site: LocalSite, folder: Path) -> None:
     if not any_in(folder):
         raise BadInput(f"--begin-with {str(folder)!r} holds no checkpoint")
     saved = read(folder, latest(folder), None)
-    shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in (saved.tensors, _tensors(site))]
+    both = (upgraded(saved.tensors, site.client), _tensors(site))
+    shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in both]
     if shapes[0] != shapes[1]:
         raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
     restore(site, saved)
@@ -134,23 +137,12 @@ def begin(site: LocalSite, folder: Path) -> None:
 
 def restore(site: LocalSite, saved: Saved) -> None:
     """Put a site back into the state that was saved."""
-    site.parameters = saved.tensors["parameters"].to(site.client.parameters)
-    for number, buffer in enumerate(site.client.private):
-        buffer.copy_(saved.tensors[f"private.{number}"])
-    if site.client.moments is not None:
-        site.client.moments.first.copy_(site.backend.inward(saved.tensors["first"]))
-        site.client.moments.second.copy_(site.backend.inward(saved.tensors["second"]))
-        site.client.moments.steps = {"extractor": saved.steps["extractor"], "head": saved.steps["head"]}
+    resume(site.backend, site.client, upgraded(saved.tensors, site.client))
 
 
 def _tensors(site: LocalSite) -> dict[str, Tensor]:
-    """Everything in torch's layout, so that a site may resume on another device or path."""
-    client = site.client
-    tensors = {"parameters": site.parameters} | {f"private.{n}": each for n, each in enumerate(client.private)}
-    if client.moments is not None:
-        tensors["first"] = site.backend.outward(client.moments.first)
-        tensors["second"] = site.backend.outward(client.moments.second)
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Everything in torch's layout, so that a site may resume on another device or backend."""
+    return {name: tensor.contiguous() for name, tensor in portable(site.backend, site.client).items()}
 
 
 def _found(folder: Path) -> list[Path]:

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.engines.local import train_round
-from firma.engines.worker_pool import Workers
+from firma.engines.worker_pool import WorkerPool
 from firma.errors import BadInput
 from firma.models.split import build_model
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan
-from firma.training import Client, Job, Moments, Trainer, choose
+from firma.training.backend import choose, train_round
+from firma.training.client import Client, ClientData, Job, Trainer, new_client
+from firma.training.parts import recipe
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 
@@ -72,23 +73,18 @@ class LocalSite:
         number = me if self.hyper.initial == "per-client" else 0
         model = build_model(ring.task.model, ring.task.shape, len(ring.task.labels), sizes, ring.seed, number)
         self.layout = model.layout()
-        self.backend = choose(model, device, self.hyper.batch)
-        self._workers = Workers(self.backend, 1, 1)
+        self._recipe = recipe(self.row, self.hyper)
+        self.backend = choose(model, device, self._recipe, self.hyper.batch)
+        self._workers = WorkerPool(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
-        moments = None
-        if self.row.persistent == "yes":
-            zeros = torch.zeros(self.layout.size, device=device)
-            moments = Moments(zeros, zeros.clone())
 
         def tensor(stored: NDArray[np.generic]) -> Tensor:
             kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
-            return torch.from_numpy(np.ascontiguousarray(kept)).to(device)
+            return torch.from_numpy(np.ascontiguousarray(kept))
 
-        self.client = Client(
-            me, tensor(own.x_train), torch.from_numpy(own.y_train).to(device), tensor(own.x_test),
-            torch.from_numpy(own.y_test).to(device), own.scale, self.backend.inward(model.flat()).to(device),
-            [each.detach().clone().to(device) for each in model.buffers()], moments,
-        )  # fmt: skip
+        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
+        data = ClientData(tensor(own.x_train), labels, tensor(own.x_test), test_labels, own.scale)
+        self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
 
     @property
     def parameters(self) -> Tensor:
@@ -117,11 +113,11 @@ class LocalSite:
 
     def train(self, plan: RoundPlan) -> float:
         """One round's local training; the training accuracy where a gate asks for it, else 1."""
-        job = Job(self.row, self.hyper, plan.phases)
+        job = Job(self._recipe, plan.phases, self.hyper.batch)
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
-            accuracy = train_round(trainer, client, job, plan, self.ring.seed, self.backend)
+            accuracy = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
             self.processor += time.thread_time() - before
             return accuracy
 
@@ -134,12 +130,13 @@ class LocalSite:
         """
         whole = self.parameters
         whole[self.layout.span("extractor")] = extractor.to(whole)
-        apart = -(-len(self.client.labels) // _SCORED)
-        inputs, labels = self.client.inputs[::apart].contiguous(), self.client.labels[::apart].contiguous()
-        stand_in = replace(self.client, parameters=self.backend.inward(whole), inputs=inputs, labels=labels)
+        data = self.client.data
+        apart = -(-len(data.labels) // _SCORED)
+        scored = replace(data, inputs=data.inputs[::apart].contiguous(), labels=data.labels[::apart].contiguous())
+        stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=False) / len(client.labels)
+            return trainer.correct(client, test=False) / len(client.data.labels)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -147,7 +144,7 @@ class LocalSite:
         """Accuracy on this site's test data."""
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=True) / len(client.test_labels)
+            return trainer.correct(client, test=True) / len(client.data.test_labels)
 
         return self._workers.each([self.client], work)[0]
 

@@ -1,0 +1,33 @@
+"""Result tables that come with the package: what the paper printed, and the statistics of our own runs."""
+
+import csv
+from importlib.resources import files
+from io import StringIO
+
+from firma.sweep.statistics import ResultTable, Statistic, from_csv
+
+# The metrics of our own runs that are shipped; enough for advice and for the claims of the README.
+SHIPPED_METRICS = (
+    "mean_accuracy", "gini", "worst_client", "bytes_per_round", "rounds_to_half_of_final", "plateau_std",
+)  # fmt: skip
+
+
+def published() -> ResultTable:
+    """What the paper printed: accuracies, Gini coefficients, and the ring savings that it names."""
+    names = {"accuracy": "mean_accuracy", "gini": "gini"}
+    statistics = {
+        (row["dataset"], row["scenario"], row["method"], names[row["metric"]]): Statistic(float(row["value"]))
+        for row in csv.DictReader(StringIO(_text("published_results.csv")))
+    }
+    rings = csv.DictReader(StringIO(_text("published_rings.csv")))
+    savings = {(row["dataset"], row["scenario"]): float(row["saving_percent"]) for row in rings}
+    return ResultTable("paper", statistics, savings, exact=True, source="printed in the paper")
+
+
+def shipped() -> dict[str, ResultTable]:
+    """The statistics of our own runs, one table per preset; made by `firma report --evidence`."""
+    return from_csv(_text("evidence.csv"))
+
+
+def _text(name: str) -> str:
+    return (files("firma.paper") / name).read_text(encoding="utf-8")

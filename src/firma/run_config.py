@@ -1,0 +1,240 @@
+"""The configuration of a run: each option is spelled once, here.
+
+`firma.run` takes these fields as its parameters, `firma run` as its options and a TOML file as its keys. A new field
+with a description is thereby a new parameter, option and key.
+"""
+
+import functools
+import inspect
+import textwrap
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_hints
+
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from firma.errors import BadInput, unknown
+from firma.methods import DEFAULT_METHOD, METHODS, Method
+from firma.settings import BackendName, EngineName, Preset, Wire, sentence
+
+if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
+    from firma.data.dataset import DatasetSource
+    from firma.engines.federation import RoundOutcome
+    from firma.models.split import ModelSource
+
+    OnRound = Callable[[str, int, RoundOutcome], None]
+else:
+    DatasetSource = ModelSource = OnRound = Any
+
+P = ParamSpec("P")
+T = TypeVar("T")
+PYTHON_ONLY = ("model", "on_round")  # fields that neither the command line nor a TOML file can state
+_OPTION_OF = {"settings": "set"}  # options that have another name than their field
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to run. Values are checked on construction; `BadInput` says what is wrong with one."""
+
+    dataset: Annotated[
+        DatasetSource,
+        Field(
+            description="digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv, PATH.parquet "
+            "(PATH.csv:LABEL). From Python also a Dataset, arrays (x, y) or (x, y, x_test, y_test), or a torch Dataset."
+        ),
+    ] = "digits"
+    scenario: Annotated[
+        str | None,
+        Field(
+            description="iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
+            "Default: natural if the data set names clients, else skew-1."
+        ),
+    ] = None
+    method: Annotated[
+        str | Method | Sequence[str | Method],
+        Field(description="A method, a changed row such as fibfl++:order=given, or all; repeatable."),
+    ] = DEFAULT_METHOD
+    _: KW_ONLY
+    clients: Annotated[
+        int | None, Field(ge=1, description="Number of clients. Default: as in the paper for this data set.")
+    ] = None
+    rounds: Annotated[
+        int | None, Field(ge=1, description="Number of rounds. Default: as in the paper for this data set.")
+    ] = None
+    seed: Annotated[int, Field(ge=0, description="Seed of initial weights and batches; the first of several.")] = 0
+    seeds: Annotated[int, Field(ge=1, description="Number of seeds; the table shows mean ± standard deviation.")] = 1
+    preset: Annotated[
+        Preset,
+        Field(
+            description="recommended: numbers chosen on validation data; paper: the paper's numbers; published: "
+            "everything as in the published study."
+        ),
+    ] = "recommended"
+    settings: Annotated[
+        Mapping[str, Any],
+        BeforeValidator(lambda value: {} if value is None else value),
+        Field(description="Change a setting, such as rate=0.001; repeatable."),
+    ] = field(default_factory=dict)
+    model: Annotated[
+        ModelSource,
+        Field(description="mlp, a pair of modules (extractor, head), or a function that returns such a pair."),
+    ] = "mlp"
+    device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
+    workers: Annotated[int | None, Field(ge=1, description="Clients trained in parallel. Default: one per core.")] = (
+        None
+    )
+    backend: Annotated[
+        BackendName,
+        Field(description="auto: compiled kernels for models that they support, else autograd; or autograd always."),
+    ] = "auto"
+    audit: Annotated[bool, Field(description="Pass each message for real, record it and report what it held.")] = False
+    engine: Annotated[
+        EngineName,
+        Field(
+            description="simulation: in this process; ray: on a Ray cluster, whose workers take about ten seconds to "
+            "start. Requires pip install 'firma[ray]'."
+        ),
+    ] = "simulation"
+    address: Annotated[
+        str | None,
+        Field(
+            description="The Ray cluster to run on, HOST:PORT or auto. Default: RAY_ADDRESS, else a new local cluster."
+        ),
+    ] = None
+    checkpoint: Annotated[
+        str | Path | None,
+        Field(description="Save each round in this folder; the same command continues after an interruption."),
+    ] = None
+    recover: Annotated[
+        int,
+        Field(ge=0, description="ray: save state every so many rounds, in case a worker is lost; 0: start over."),
+    ] = 1
+    wire: Annotated[
+        Wire,
+        Field(
+            description="Encoding of parameters in messages: float32, bfloat16 (half the bytes) or int8 (a quarter)."
+        ),
+    ] = "float32"
+    on_round: Annotated[OnRound | None, Field(description="Called after each round with (method, seed, outcome).")] = (
+        field(default=None, repr=False, compare=False)
+    )
+    path: InitVar[str | None] = None  # version 0.1's name of `backend`
+    set: InitVar[Mapping[str, Any] | None] = None  # the TOML file's name of `settings`
+
+    def __post_init__(self, path: str | None, set: Mapping[str, Any] | None) -> None:  # noqa: A002
+        """Check each field, then what cannot be combined."""
+        if path is not None:
+            warnings.warn("path is deprecated, use backend", FutureWarning, stacklevel=3)
+            object.__setattr__(self, "backend", path)
+        if set is not None:
+            object.__setattr__(self, "settings", {**set, **self.settings})
+        for name, adapter in _adapters().items():
+            try:
+                object.__setattr__(self, name, adapter.validate_python(getattr(self, name)))
+            except ValidationError as error:
+                raise BadInput(sentence(error, name)) from None
+        _check_combinations(self)
+
+    @property
+    def methods(self) -> tuple[str | Method, ...]:
+        """The methods asked for, one after another; `all` stands for every row of the table."""
+        asked = (self.method,) if isinstance(self.method, str | Method) else tuple(self.method)
+        return tuple(METHODS) if "all" in asked else asked
+
+    def as_options(self) -> dict[str, Any]:
+        """The options as plain data, by the names that a TOML file uses."""
+        options = {option: getattr(self, name) for option, name in option_fields().items()}
+        names = [each if isinstance(each, str) else each.name for each in self.methods]
+        return options | {"method": names, "checkpoint": self.checkpoint and str(self.checkpoint)}
+
+
+def takes_fields_of(
+    config: Callable[P, RunConfig],
+) -> Callable[[Callable[[RunConfig], T]], Callable[P, T]]:
+    """Give a function of a configuration the fields of the configuration as its parameters, with their descriptions.
+
+    Type checkers and editors see the fields through the constructor `config`, so that no signature is written twice.
+    """
+
+    def decorate(function: Callable[[RunConfig], T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def wrapped(*values: P.args, **fields: P.kwargs) -> T:
+            return function(config(*values, **fields))
+
+        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
+        shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
+        wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        lines = (
+            textwrap.fill(f"{name}: {text}", 110, initial_indent="    ", subsequent_indent="        ")
+            for name, text in descriptions().items()
+        )
+        wrapped.__doc__ = f"{inspect.getdoc(function)}\n\n" + "\n".join(lines)
+        return wrapped
+
+    return decorate
+
+
+def option_fields() -> dict[str, str]:
+    """The options of the command line, which are the keys of a TOML file, and the field that each one fills."""
+    names = (each.name for each in fields(RunConfig) if each.name not in PYTHON_ONLY)
+    return {_OPTION_OF.get(name, name): name for name in names}
+
+
+@functools.cache
+def descriptions() -> dict[str, str]:
+    """What each field means, in one sentence or two."""
+    return {
+        name: next(extra.description or "" for extra in hint.__metadata__ if isinstance(extra, FieldInfo))
+        for name, hint in _hints().items()
+    }
+
+
+def from_options(values: Mapping[str, Any]) -> RunConfig:
+    """The configuration that options of the command line or of a TOML file describe."""
+    known = option_fields()
+    for option in values:
+        if option not in known:
+            raise unknown("option", option, known)
+    return RunConfig(**{known[option]: value for option, value in values.items()})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The options in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"config = {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"config = {str(path)!r}: not valid TOML ({error})") from None
+
+
+def _check_combinations(config: RunConfig) -> None:
+    """Refuse options that contradict each other."""
+    if not config.methods:
+        raise BadInput("method = []: name at least one method")
+    if config.engine == "ray" and (config.audit or config.device != "cpu" or config.wire != "float32"):
+        raise BadInput(
+            "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and passes float32; "
+            "use --engine simulation for these"
+        )
+    if config.engine != "ray" and config.address is not None:
+        raise BadInput("--address requires --engine ray")
+    if config.checkpoint is not None and not config.recover:
+        raise BadInput("--checkpoint needs --recover 1 or more (0 disables saving)")
+    if config.audit and config.checkpoint is not None:
+        raise BadInput("--audit cannot be combined with --checkpoint: an audit cannot be resumed")
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    hints = get_type_hints(RunConfig, include_extras=True)
+    return {each.name: hints[each.name] for each in fields(RunConfig)}
+
+
+@functools.cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    return {name: TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True)) for name, hint in _hints().items()}

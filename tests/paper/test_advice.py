@@ -1,0 +1,129 @@
+"""firma advise: the paper's rules, our runs, and what it says where they disagree."""
+
+import json
+
+import numpy as np
+import pytest
+
+from firma.errors import BadInput
+from firma.methods import METHODS
+from firma.paper.advice import PAPER_BEST, advise
+from firma.paper.grid import CASES
+from firma.paper.profile import Profile, from_split, heterogeneity, nearest, read_counts, saving
+from firma.paper.published import published
+from firma.sweep.statistics import ResultTable, Statistic
+
+LARGE = np.full((10, 10), 5000)
+
+
+def runs(name="paper", **scores):
+    base = dict.fromkeys(METHODS, 0.8) | {key.replace("_", "+"): value for key, value in scores.items()}
+    statistics = {
+        (*case, method, "mean_accuracy"): Statistic(score, 0.001, 3) for case in CASES for method, score in base.items()
+    }
+    return {name: ResultTable(name, statistics)}
+
+
+def test_without_runs_it_is_the_paper_and_says_so():
+    found = advise(Profile(LARGE, "iid", True, "mnist"), published(), {})
+    assert found.method == "fedavg"
+    assert found.source == "the paper's rules"
+    assert found.agree is None
+    assert found.over_local is None
+    assert "there are no runs" in found.own_reasons[0]
+    assert any("IID" in warning for warning in found.warnings)
+
+
+def test_our_runs_decide_and_a_disagreement_is_said():
+    found = advise(Profile(LARGE, "dir-0.1", True, "mnist"), published(), runs(fibfl__=0.9))
+    assert found.method == "fibfl++"
+    assert found.agree is False
+    assert found.paper == ("fedavg",)
+    assert round(found.over_local.points, 6) == 10
+    assert found.bytes_per_round == 8 * 10 * 5 * 300_672
+
+
+def test_recommended_runs_come_before_the_papers_numbers():
+    tables = runs(rdfl=0.9) | runs("recommended", fedrep=0.95)
+    assert advise(Profile(LARGE, "skew-1", True, "mnist"), published(), tables).method == "fedrep"
+
+
+def test_training_alone_may_be_enough():
+    found = advise(Profile(LARGE, "dir-0.1", True, "mnist"), published(), runs(local=0.9))
+    assert found.method == "local"
+    assert found.private == "fibfl"
+    assert any("training alone" in warning for warning in found.warnings)
+
+
+def test_without_a_data_set_it_is_the_mean_of_all():
+    found = advise(Profile(LARGE, "skew-1", False), published(), runs(fibfl__=0.9))
+    assert found.over_fedavg.datasets == 4
+    assert found.bytes_per_round is None
+
+
+def test_warnings_of_little_data_few_rounds_and_pairs():
+    counts = np.array([[5, 1000], [40, 0]])
+    found = advise(Profile(counts, "skew-1", False, rounds=4), published(), {})
+    text = " ".join(found.warnings)
+    assert "fewer than 20 samples" in text
+    assert "4 rounds are few" in text
+    assert "a ring is a pair" in text
+    assert "twenty times" in text
+    assert found.method == "fibfl++"  # the paper's own rule speaks against private heads on a star here
+
+
+def test_the_papers_table_is_whole():
+    assert set(PAPER_BEST) == {case[1] for case in CASES}
+
+
+@pytest.mark.parametrize("scenario", ["iid", "dir-0.1", "skew-1"])
+def test_a_scenario_is_recognised_from_its_counts(scenario):
+    assert nearest(from_split("digits", scenario, None, None).counts) == scenario
+
+
+def test_heterogeneity_and_saving_at_their_ends():
+    assert heterogeneity(LARGE) == 0
+    assert heterogeneity(np.eye(4, dtype=np.int64) * 7) == pytest.approx(0.75)
+    assert saving(np.eye(4, dtype=np.int64) * 7) == 0
+    paired = np.array([[9, 0], [9, 0], [0, 9], [0, 9]])
+    assert saving(paired) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2\n3,4\n",
+        "a,b\n1,2\n3,4\n",
+        "site,a,b\nx,1,2\ny,3,4\n",
+        "x,1,2\ny,3,4\n",
+        "0,1\n1,2\n3,4\n",
+        "client,0,1\nx,1,2\ny,3,4\n",
+    ],
+)
+def test_counts_with_and_without_names(tmp_path, text):
+    path = tmp_path / "counts.csv"
+    path.write_text(text)
+    assert read_counts(path).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("text", ["", "1,2\n3\n", "a,b\n1,-2\n", "1,2\n0,0\n", "x,1.5\ny,2\n"])
+def test_bad_counts_are_refused(tmp_path, text):
+    path = tmp_path / "counts.csv"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="counts"):
+        read_counts(path)
+
+
+def test_the_command_speaks_words_and_json(command, tmp_path):
+    code, out, _ = command("advise", "--dataset", "digits", "--scenario", "dir-0.1", "--rounds", "5")
+    assert code == 0
+    for part in ("Use ", "according to the paper", "2-opt saves", "MB", "Note: 5 rounds are few"):
+        assert part in out
+    path = tmp_path / "counts.csv"
+    path.write_text("1,200\n300,4\n90,90\n")
+    code, out, _ = command("advise", "--counts", path, "--json")
+    assert code == 0
+    assert {"method", "agree", "warnings", "saving_percent", "over_local"} <= set(json.loads(out))
+    code, _, err = command("advise", "--counts", path, "--dataset", "digits")
+    assert code == 2
+    assert err.count("\n") == 1
