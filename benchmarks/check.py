@@ -8,7 +8,7 @@ from work import first_rows
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import deal
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble
 from firma.methods import METHODS, lookup

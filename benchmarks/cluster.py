@@ -27,7 +27,7 @@ from work import WORKS, Work, federations
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.actor_pool import ActorPool
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.mixing.order import neighbours
 from firma.mixing.ring import one_pass
 from firma.mixing.spectrum import power
 from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Phase, RoundPlan
 from firma.seeds import generator
-from firma.training.client import ClientData
+from firma.training.local_step import ClientData
 
 
 class Client:

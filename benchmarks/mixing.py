@@ -16,13 +16,13 @@ from statistics import median
 
 import torch
 
-from firma.engines.worker_pool import WorkerPool, cores, torch_threads
+from firma.engines.client_group import WorkerPool, cores, torch_threads
 from firma.mixing.blocks import Blocks, apply
 from firma.mixing.ring import all_passes
 from firma.mixing.weights import pair, ring_row
 from firma.models import SplitModel, mlp
 from firma.training.backend import choose
-from firma.training.parts import Recipe, Sgd
+from firma.training.local_step import Recipe, Sgd
 
 CASES = ((10, (784,), 128, 64), (10, (3072,), 512, 128), (1000, (784,), 128, 64))
 

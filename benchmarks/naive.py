@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.schedule import Phase, RoundPlan
 from firma.seeds import generator
 

@@ -14,7 +14,7 @@ import torch
 from work import WORKS, Work, federations, operations, scaling, trained_samples
 
 import firma
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.engines.simulation import Simulation
 
 

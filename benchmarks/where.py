@@ -25,9 +25,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from firma.models.catalogue import mlp
-from firma.models.linear_stack import stack_of
-from firma.models.split import SplitModel
-from firma.training import compiled, kernels
+from firma.models.split_model import SplitModel
+from firma.training import compiled_trainer as compiled
+from firma.training import kernels
+from firma.training.backend import stack_of
 
 PARTS = (
     "forward products", "gradients of activations", "weight gradients", "weight gradients with Adam",

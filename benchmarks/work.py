@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.experiment import assemble
 from firma.methods import METHODS, lookup
 from firma.schedule import RoundPlan

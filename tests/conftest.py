@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from firma.cli import main
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
-from firma.training.client import ClientData
+from firma.training.local_step import ClientData
 
 # A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
 # of theirs, so Ctrl-C gets a handler here: children do not inherit handlers, they start with the default action.

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import firma
-from firma.engines import federation as federation_module
+from firma.engines import engine as engine_module
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
@@ -18,10 +18,9 @@ from firma.models import SplitModel, mlp
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.training import clipping, proximal
-from firma.training.autograd import AutogradTrainer
+from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.backend import choose
-from firma.training.client import ClientData, Job, batches, epoch_orders, new_client
-from firma.training.parts import Recipe, Sgd, recipe
+from firma.training.local_step import ClientData, Job, Recipe, Sgd, batches, epoch_orders, new_client, recipe
 
 CPU = torch.device("cpu")
 SETTINGS = {"batch": 8, "rate": 0.05, "momentum": 0.9}
@@ -146,7 +145,7 @@ def test_checkpoints_save_whatever_a_transform_remembers(make_federation, tmp_pa
     def counting(method, hyper):
         return replace(recipe(method, hyper), transforms=(Counting(),))
 
-    monkeypatch.setattr(federation_module, "recipe", counting)
+    monkeypatch.setattr(engine_module, "recipe", counting)
     federation = make_federation("fibfl", 3, rounds=4)
     whole = Simulation(federation)
     history = [outcome.accuracies for outcome in whole.rounds()]

@@ -9,15 +9,25 @@ from torch import nn
 
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
-from firma.models.linear_stack import stack_of
 from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
 from firma.settings import Hyper
-from firma.training.autograd import AutogradTrainer
-from firma.training.backend import choose
-from firma.training.client import Client, ClientData, Job, batches, epoch_orders, new_client
-from firma.training.compiled import CompiledTrainer
-from firma.training.parts import Adam, Recipe, Sgd, optimiser_memory, recipe
+from firma.training.autograd_trainer import AutogradTrainer
+from firma.training.backend import choose, stack_of
+from firma.training.compiled_trainer import CompiledTrainer
+from firma.training.local_step import (
+    Adam,
+    Client,
+    ClientData,
+    Job,
+    Recipe,
+    Sgd,
+    batches,
+    epoch_orders,
+    new_client,
+    optimiser_memory,
+    recipe,
+)
 
 CPU = torch.device("cpu")
 PLAIN = Recipe(Sgd(0.01, 0.9))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from firma.methods import METHODS as METHODS
     from firma.methods import Method as Method
     from firma.methods import ablations as ablations
-    from firma.models.split import SplitModel as SplitModel
+    from firma.models.split_model import SplitModel as SplitModel
     from firma.results import Result as Result
     from firma.results import compare as compare
     from firma.results import load as load
@@ -38,7 +38,7 @@ _HOME = {
     "Method": "methods",
     "Result": "results",
     "RunConfig": "run_config",
-    "SplitModel": "models.split",
+    "SplitModel": "models.split_model",
     "ablations": "methods",
     "compare": "results",
     "load": "results",

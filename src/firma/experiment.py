@@ -21,17 +21,16 @@ from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenarios import parse
-from firma.engines.engine import EngineOptions, Start, started
-from firma.engines.federation import Federation
+from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
 from firma.mixing.order import neighbours, similarity, two_opt
-from firma.models.split import ModelSource, build_model
-from firma.privacy.audit import Audit
+from firma.models.split_model import ModelSource, build_model
+from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
-from firma.training.client import ClientData
+from firma.training.local_step import ClientData
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from firma.errors import BadInput
 from firma.metrics import summarise
-from firma.models.split import SplitModel
+from firma.models.split_model import SplitModel
 
 _FORMAT = 1
 

@@ -12,7 +12,7 @@ from firma.cli.options import ENGINE_HELP, Address, Changes, changes
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.engines.federation import RoundOutcome
+    from firma.engines.engine import RoundOutcome
     from firma.sweep.cells import Cell
     from firma.sweep.runner import FinishedCell
 

@@ -110,7 +110,7 @@ def _train(experiment: "Experiment") -> "list[Result]":
 def _train_with_progress(experiment: "Experiment") -> "list[Result]":
     """All runs, behind a progress bar that counts rounds."""
     from firma.cli.console import progress
-    from firma.engines.federation import RoundOutcome
+    from firma.engines.engine import RoundOutcome
     from firma.experiment import execute
 
     with progress() as bar:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from firma.engines.client_group import Array, ClientGroup, read_only
-from firma.engines.federation import Federation
+from firma.engines.engine import Federation
 from firma.engines.ray_cluster import WorkerLost, answers, nodes, ray
 from firma.errors import BadInput
-from firma.training.client import ClientData
+from firma.training.local_step import ClientData
 
 Packed = list[tuple[Array, Array, Array, Array, float]]
 _PATIENCE = 300  # seconds to wait for a cluster that gives no cores

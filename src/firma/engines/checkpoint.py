@@ -16,12 +16,12 @@ from safetensors.torch import save_file
 
 from firma.atomic_files import sync, whole_folder, write_synced
 from firma.engines.client_group import Array, GroupState, read_only
-from firma.engines.federation import Federation, RoundOutcome
+from firma.engines.engine import Federation, RoundOutcome
 from firma.errors import BadInput
 from firma.methods import stable_columns
 from firma.settings import stable_settings
 from firma.training.backend import choose
-from firma.training.client import new_client, upgraded
+from firma.training.local_step import new_client, upgraded
 
 _FORMAT = 2  # 1, of version 0.1, is read too
 
@@ -32,11 +32,6 @@ class RunCheckpoints:
     def __init__(self, folder: Path, run: Federation) -> None:
         self._run = run
         self.folder = folder / fingerprint(run)[:16]
-
-    @classmethod
-    def of(cls, folder: Path | None, run: Federation) -> "RunCheckpoints | None":
-        """Where there is a folder."""
-        return None if folder is None else cls(folder, run)
 
     def write(self, states: Sequence[GroupState], outcomes: Sequence[RoundOutcome]) -> None:
         """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is complete."""

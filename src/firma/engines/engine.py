@@ -1,18 +1,69 @@
-"""Starting a federation on the engine that was asked for: this process, or a Ray cluster."""
+"""What an engine is given, what it returns for each round, and how the one that was asked for is started."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.checkpoint import RunCheckpoints
-from firma.engines.federation import Federation, RoundOutcome
-from firma.engines.simulation import Simulation
-from firma.privacy.audit import Audit
-from firma.settings import EngineName
+from firma.encoding import Wire
+from firma.methods import Method
+from firma.models.split_model import SplitModel
+from firma.privacy.message_audit import Audit
+from firma.schedule import RoundPlan, plan
+from firma.settings import EngineName, Hyper
+from firma.training.local_step import ClientData, Recipe, recipe
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Everything that decides the outcome of a run."""
+
+    method: Method
+    hyper: Hyper
+    rounds: int
+    seed: int
+    order: tuple[int, ...]
+    data: Sequence[ClientData]
+    models: Sequence[SplitModel]  # what each client starts from; a single one is shared by all
+    device: torch.device
+    backend: str = "auto"  # how clients are trained: auto, or autograd
+    workers: int | None = None  # clients trained at a time; None: one per core
+    wire: Wire = "float32"  # how parameters are encoded in messages
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return len(self.data)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client."""
+        return [len(each.labels) for each in self.data]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What local training is made of."""
+        return recipe(self.method, self.hyper)
+
+    def plan(self, number: int) -> RoundPlan:
+        """What round `number` (from 0) does."""
+        return plan(self.method, self.hyper, self.clients, self.rounds, number)
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What is known after a round: test accuracies (N,), and what was sent in it."""
+
+    number: int
+    accuracies: NDArray[np.float64]
+    sent_bytes: int
+    messages: int
 
 
 class Engine(Protocol):
@@ -45,14 +96,20 @@ Start = Callable[[Federation, Audit | None], Engine]
 
 
 @contextmanager
-def started(place: EngineOptions) -> Iterator[Start]:
+def started(options: EngineOptions) -> Iterator[Start]:
     """A function that starts federations; a cluster is joined, or started, once for all of them."""
-    if place.engine == "simulation":
-        yield lambda run, audit: Simulation(run, audit, RunCheckpoints.of(place.checkpoint, run))
+    from firma.engines.checkpoint import RunCheckpoints
+    from firma.engines.simulation import Simulation
+
+    def checkpoints(run: Federation) -> RunCheckpoints | None:
+        return RunCheckpoints(options.checkpoint, run) if options.checkpoint is not None else None
+
+    if options.engine == "simulation":
+        yield lambda run, audit: Simulation(run, audit, checkpoints(run))
         return
     from firma.engines.actor_pool import ActorPool
     from firma.engines.ray import RayFederation
     from firma.engines.ray_cluster import connected
 
-    with connected(place.address), ActorPool(place.workers) as pool:
-        yield lambda run, _: RayFederation(run, pool, RunCheckpoints.of(place.checkpoint, run), place.recover)
+    with connected(options.address), ActorPool(options.workers) as pool:
+        yield lambda run, _: RayFederation(run, pool, checkpoints(run), options.recover)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firma.encoding import pack, unpack
 from firma.errors import BadInput
-from firma.models.split import Layout
+from firma.models.split_model import Layout
 from firma.protocol import Exchange, Exchanges, Message
 
 Record = Callable[[int, int, tuple[int, int], Message], None]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
-from firma.engines.federation import Federation, RoundOutcome
+from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.errors import BadInput

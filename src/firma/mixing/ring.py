@@ -12,7 +12,7 @@ import numpy as np
 from firma.mixing.blocks import Blocks, to_blocks
 from firma.mixing.kind import FLOAT, NUMBER, Cost
 from firma.mixing.order import neighbours
-from firma.mixing.spectrum import Matrix, power
+from firma.mixing.spectrum import Matrix
 from firma.mixing.weights import Row, pair, ring_row
 from firma.protocol import Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan
@@ -79,7 +79,9 @@ def all_passes(by_client: Sequence[Row], order: Sequence[int], passes: int) -> B
     """The matrix of `passes` passes in blocks; `by_client[i]` is client i's row."""
     if len(order) <= _FULL:
         positions = np.asarray(order)
-        return to_blocks(power(one_pass(order, by_client), passes)[np.ix_(positions, positions)], order)
+        return to_blocks(
+            np.linalg.matrix_power(one_pass(order, by_client), passes)[np.ix_(positions, positions)], order
+        )
     return to_blocks(sparse_power([by_client[client] for client in order], passes), order)
 
 

@@ -1,5 +1,5 @@
 """What leaves a client, and how to check it."""
 
-from firma.privacy.audit import Audit, Receipt
+from firma.privacy.message_audit import Audit, Receipt
 
 __all__ = ["Audit", "Receipt"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from firma.training.parts import Memory, Step
+    from firma.training.local_step import Memory, Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ import llvmlite.binding
 import numpy as np
 from numba import njit, types
 
-from firma.training.blas import sgemm_address
-from firma.training.tiles import COLUMNS as TILE_COLUMNS
-from firma.training.tiles import LANES, PANEL, TILED, UNROLL, VECTORS, pack, tile_adam
-from firma.training.tiles import ROWS as TILE_ROWS
+from firma.training.sgemm import sgemm_address
+from firma.training.tiled_adam import COLUMNS as TILE_COLUMNS
+from firma.training.tiled_adam import LANES, PANEL, TILED, UNROLL, VECTORS, pack, tile_adam
+from firma.training.tiled_adam import ROWS as TILE_ROWS
 
 llvmlite.binding.add_symbol("firma_sgemm", sgemm_address())  # by name, so that compiled code can be kept on disk
 _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))

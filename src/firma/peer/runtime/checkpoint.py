@@ -21,7 +21,7 @@ from firma.atomic_files import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.runtime.local_training import LocalSite
 from firma.training.backend import portable, resume
-from firma.training.client import upgraded
+from firma.training.local_step import upgraded
 
 _PREFIX, _FACTS = "round-", "state.json"
 History = Sequence[float | None]

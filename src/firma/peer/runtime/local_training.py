@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.engines.worker_pool import WorkerPool
+from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
-from firma.models.split import build_model
+from firma.models.split_model import build_model
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan
 from firma.training.backend import choose, train_round
-from firma.training.client import Client, ClientData, Job, Trainer, new_client
-from firma.training.parts import recipe
+from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, recipe
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 

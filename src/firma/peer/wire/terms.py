@@ -4,7 +4,7 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
-from firma.models.split import Layout
+from firma.models.split_model import Layout
 
 VERSION = 2
 MAGIC = b"FIRM"

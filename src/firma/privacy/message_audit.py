@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firma.encoding import size
-from firma.models.split import Layout
+from firma.models.split_model import Layout
 from firma.protocol import SERVER, Message
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from firma.models.split import Part, SplitModel
+from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
-from firma.training.client import BUFFER, Client, Job, batches, epoch_orders
-from firma.training.parts import Memory, Step, optimiser_memory, reset
+from firma.training.local_step import BUFFER, Client, Job, Memory, Step, batches, epoch_orders, optimiser_memory, reset
 
 _CHUNK = 4096  # samples per forward pass without gradients
 # Layers whose output for a sample depends on that sample alone and is the same each time: a frozen extractor made

@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.models.linear_stack import Block, Stack
 from firma.schedule import Phase
-from firma.training import kernels, tiles
-from firma.training.client import Client, Job, epoch_orders
-from firma.training.parts import FIRST, SECOND, STEPS, Adam, Update
+from firma.training import kernels
+from firma.training import tiled_adam as tiles
+from firma.training.backend import Block, Stack
+from firma.training.local_step import FIRST, SECOND, STEPS, Adam, Client, Job, Update, epoch_orders
 
 Floats = NDArray[np.float32]
 _CHUNK = 256  # samples per forward pass without gradients
