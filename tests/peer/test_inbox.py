@@ -5,7 +5,7 @@ import time
 import pytest
 
 from firma.methods import lookup
-from firma.peer.runtime.inbox import exchange_sequence
+from firma.peer.runtime.admission import exchange_sequence
 from firma.schedule import plan
 from firma.settings import hyper_for
 

@@ -45,7 +45,7 @@ from firma.peer.runtime.events import (
     Train,
     Trained,
 )
-from firma.peer.runtime.member import Member, Start
+from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
 from firma.peer.wire.control import decode_control

@@ -12,7 +12,7 @@ from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import ControlArrived, Entered, Saved, Scored, Trained
-from firma.peer.runtime.member import Member, Start
+from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import connect

@@ -54,7 +54,7 @@ from firma.peer.runtime.events import (
     Trained,
     Unreachable,
 )
-from firma.peer.runtime.member import Member, Start
+from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory

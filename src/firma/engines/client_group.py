@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.engines.engine import Federation
-from firma.mixing.blocks import Blocks, apply
+from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan
 from firma.training.backend import Backend, choose, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client

@@ -19,8 +19,8 @@ from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.errors import BadInput
-from firma.mixing.blocks import Blocks
 from firma.mixing.kind import Average, kind_of
+from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
 from firma.training.backend import choose
 

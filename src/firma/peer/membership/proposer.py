@@ -11,7 +11,7 @@ from random import Random
 
 import numpy as np
 
-from firma.mixing.order import similarity, two_opt
+from firma.mixing.ring_order import similarity, two_opt
 from firma.peer.membership.failure_detector import FailureDetector
 from firma.peer.membership.paxos import beginning
 from firma.peer.membership.views import Compose, MemberState, PaxosState, Rules

@@ -47,7 +47,7 @@ from firma.peer.runtime.events import (
     Unreachable,
     Work,
 )
-from firma.peer.runtime.member import Member
+from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client
 from firma.peer.wire.control import encode_control, numbers_in

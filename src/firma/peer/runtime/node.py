@@ -24,7 +24,7 @@ from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
-from firma.peer.runtime.member import Agreement, Member, Start
+from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.transport.server import Server

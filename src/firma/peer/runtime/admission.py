@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from firma.mixing.kind import kind_of
-from firma.mixing.order import neighbours
+from firma.mixing.ring_order import neighbours
 from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.terms import Tag
 from firma.protocol import Expected, Message

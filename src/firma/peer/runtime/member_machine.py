@@ -27,6 +27,7 @@ from firma.peer.membership import paxos
 from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
 from firma.peer.membership.views import ControlMessage, MemberState, Memory, PaxosState, Rules, Step, View
+from firma.peer.runtime.admission import Inbox, exchange_sequence
 from firma.peer.runtime.events import (
     Action,
     Announced,
@@ -66,7 +67,6 @@ from firma.peer.runtime.events import (
     Unmoved,
     Unreachable,
 )
-from firma.peer.runtime.inbox import Inbox, exchange_sequence
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, RUNNING, STALLED, WAITING, Heartbeat, heartbeat
 from firma.peer.wire.message import Header
 from firma.peer.wire.terms import Tag, Terms

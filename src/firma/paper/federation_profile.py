@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from firma.data.dataset import load_dataset
 from firma.data.partition import class_counts, deal
 from firma.errors import BadInput
-from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.paper.grid import SCENARIOS
 from firma.settings import split_for
 

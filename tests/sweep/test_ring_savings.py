@@ -2,7 +2,7 @@
 
 import pytest
 
-from firma.sweep.ring_orders import read_ring_orders
+from firma.sweep.ring_savings import read_ring_orders
 from firma.sweep.statistics import result_tables
 from firma.sweep.store import read_results
 

@@ -8,7 +8,7 @@ from firma.data.partition import class_proportions, deal, default_scenario
 from firma.errors import BadInput
 from firma.methods import lookup
 from firma.mixing import ring
-from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.mixing.spectrum import min_influence, power, spectral_radius
 from firma.schedule import plan
 from firma.settings import hyper_for, split_for

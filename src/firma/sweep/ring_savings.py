@@ -10,7 +10,7 @@ from firma.atomic_files import write_whole
 from firma.data.dataset import load_dataset
 from firma.errors import BadInput
 from firma.methods import METHODS
-from firma.ring_report import ring_report
+from firma.ring_cost import ring_report
 from firma.sweep.cells import Cell
 
 # The method whose ring is ordered; what 2-opt saves is recorded with every cell, whichever method it runs.
