@@ -43,7 +43,7 @@ _HOME = {
     "compare": "results",
     "load": "results",
     "load_dataset": "data.dataset",
-    "natural": "data.arrays",
+    "natural": "data.user_arrays",
     "run": "experiment",
     "run_all": "experiment",
 }
