@@ -137,7 +137,7 @@ class ClientGroup:
 
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
-        return self.stack[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
+        return self.stack[:, self.layout.span(plan.part)]
 
     def train(self, plan: RoundPlan) -> list[float]:
         """Every client's local training; their training accuracies where a gate asks for them."""

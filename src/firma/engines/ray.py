@@ -109,7 +109,7 @@ class RayFederation:
         mixed = self._mix(plan, accuracies)
         tested = self._ask("test")
         answers(mixed)
-        shared = self.layout.span("model" if plan.shares == "model" else "extractor")
+        shared = self.layout.span(plan.part)
         messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 

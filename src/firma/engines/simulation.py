@@ -90,7 +90,7 @@ class Simulation:
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
         run, whole = self.federation, self.parameters
-        shared = whole[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
+        shared = whole[:, self.layout.span(plan.part)]
         kind = kind_of(plan.mixing)
         members = {
             i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], run.sizes[i], run.wire))

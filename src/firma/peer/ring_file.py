@@ -13,7 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD, Method, lookup
+from firma.mixing.kind import kind_of
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
+from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -132,7 +134,8 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if endless:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
     row, hyper = ring.row, ring.hyper
-    if row.topology != "ring" or row.shares != "extractor":
+    usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
+    if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
         raise BadInput(f"ring file: method = {ring.method!r}: peers require a ring method that shares extractors only")
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(

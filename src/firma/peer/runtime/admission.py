@@ -64,7 +64,8 @@ def exchange_sequence(
     view_number: int, me: int, order: tuple[int, ...], rounds: int, elements: int, plan: Plan
 ) -> ExchangeSequence:
     """The exchanges of a view; `plan` is for as many members as the view has."""
-    warmup = bisect_left(range(rounds), True, key=lambda number: plan(number).mixing == "ring")
+    usual = plan(rounds - 1).mixing
+    warmup = bisect_left(range(rounds), True, key=lambda number: plan(number).mixing == usual)
     return ExchangeSequence(view_number, me, order, rounds, elements, plan, warmup)
 
 
