@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from firma.engines.engine import Federation
-from firma.mixing.order import neighbours
 from firma.mixing.ring import one_pass
+from firma.mixing.ring_order import neighbours
 from firma.mixing.spectrum import power
 from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Phase, RoundPlan

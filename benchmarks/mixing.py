@@ -17,7 +17,7 @@ from statistics import median
 import torch
 
 from firma.engines.client_group import WorkerPool, cores, torch_threads
-from firma.mixing.blocks import Blocks, apply
+from firma.mixing.matrix_blocks import Blocks, apply
 from firma.mixing.ring import all_passes
 from firma.mixing.weights import pair, ring_row
 from firma.models import SplitModel, mlp

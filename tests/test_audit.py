@@ -6,7 +6,7 @@ import torch
 from firma.engines.message_passing import drive
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
-from firma.mixing.order import neighbours
+from firma.mixing.ring_order import neighbours
 from firma.privacy import Audit
 
 

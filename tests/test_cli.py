@@ -249,12 +249,12 @@ def test_ctrl_c_says_what_a_checkpoint_holds(start, tmp_path):
 
 
 def test_ctrl_c_in_any_other_command_claims_nothing(command, monkeypatch):
-    from firma import ring_report
+    from firma import ring_cost
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ring_report, "ring_report", interrupted)
+    monkeypatch.setattr(ring_cost, "ring_report", interrupted)
     assert command("ring") == (130, "", "\nfirma: interrupted\n")
 
 

@@ -13,7 +13,6 @@ from firma.encoding import BLOCK, WIRES, checked_wire, pack, size, unpack
 from firma.engines.message_passing import transmitted
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer.signature import signature
 from firma.protocol import ExtractorState, Message
 
 ORDINARY = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -122,16 +121,16 @@ def test_a_name_that_is_none():
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_simulations_way_is_the_wires(wire):
     """What `transmitted` gives is what a peer decodes from the bytes, for whole extractors and for pieces of them."""
-    from firma.peer.terms import Terms, federation_tag
-    from firma.peer.wire import Assembly, chunks, decode_head, encode
+    from firma.peer.wire.message import Assembly, chunks, decode_header, encode
+    from firma.peer.wire.terms import Terms, federation_tag, signature
 
     layout = SplitModel(*mlp((60,), 10, 40, 30)).layout()
     terms = Terms(federation_tag("t"), b"r" * 32, signature(layout), 10)
     for start, stop in ((0, layout.extractor), (7, 3000), (2390, 2405)):
         values = torch.randn(stop - start, generator=torch.Generator().manual_seed(start))
         message = Message(ExtractorState(values, start), wire=wire)
-        head, body = encode(terms, (1, 1, 0), message)
-        assembly = Assembly(decode_head(terms, head))
+        header, body = encode(terms, (1, 1, 0), message)
+        assembly = Assembly(decode_header(terms, header))
         for chunk in chunks(body):
             assembly.feed(chunk)
         arrived, simulated = assembly.finish(), transmitted(message, layout)

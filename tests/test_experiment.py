@@ -266,7 +266,7 @@ def test_validation_leaves_the_tests_alone():
 
 
 def test_validation_data_are_training_data_that_nobody_trains_on():
-    from firma.data.arrays import validation
+    from firma.data.user_arrays import validation
 
     digits = firma.load_dataset("digits")
     view = validation(digits)

@@ -12,7 +12,7 @@ SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics"), ("encoding", "schedule"),
-    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_report",), ("training",), ("privacy",), ("engines",),
+    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
     ("results", "run_config"), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",), ("cli",),
     ("__main__",),
 ]  # fmt: skip
@@ -56,6 +56,52 @@ def test_concurrency_lives_in_engines_and_peer():
     for room, path in modules():
         found = {name.split(".")[0] for name in imported(path)} & ENGINES_ONLY
         assert room in ("engines", "peer") or not found, f"{path} imports {found}"
+
+
+PURE = ("peer/membership", "peer/runtime/member_machine.py", "peer/runtime/events.py", "peer/runtime/admission.py")
+IMPURE = {
+    "threading",
+    "time",
+    "socket",
+    "grpc",
+    "pathlib",
+    "os",
+    "asyncio",
+    "concurrent",
+    "secrets",
+    "subprocess",
+    "queue",
+}
+
+
+def pure_modules():
+    for place in PURE:
+        found = [SOURCE / place] if place.endswith(".py") else sorted((SOURCE / place).glob("*.py"))
+        assert found
+        yield from found
+
+
+def test_a_members_machine_has_no_clock_threads_sockets_disk_or_chance_of_its_own():
+    """Randomness is a `random.Random` that is handed in: the class may be named, but not called."""
+    for path in pure_modules():
+        tree = ast.parse(path.read_text())
+        assert not {name.split(".")[0] for name in imported(path)} & IMPURE, path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                assert "random" not in {alias.name for alias in node.names}, path
+            elif isinstance(node, ast.ImportFrom) and node.module == "random":
+                assert {alias.name for alias in node.names} == {"Random"}, path
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("Random", "open", "print", "input"), path
+
+
+def test_the_rooms_of_peer_import_one_way():
+    """wire and membership know neither transport nor runtime, and transport does not know runtime."""
+    above = {"wire": {"transport", "runtime"}, "membership": {"transport", "runtime"}, "transport": {"runtime"}}
+    for room, forbidden in above.items():
+        for path in (SOURCE / "peer" / room).glob("*.py"):
+            found = {name.split(".")[2] for name in imported(path) if name.startswith("firma.peer.")}
+            assert not found & forbidden, path
 
 
 def test_no_pickle_anywhere():

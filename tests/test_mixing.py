@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firma.mixing.kind import Average
-from firma.mixing.order import neighbours
 from firma.mixing.ring import one_pass
+from firma.mixing.ring_order import neighbours
 from firma.mixing.spectrum import min_influence, power, spectral_radius
 from firma.mixing.weights import by_size, pair, ring_row
 from firma.schedule import Gate

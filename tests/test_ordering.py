@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import class_proportions, deal
-from firma.mixing.order import ring_cost, similarity, two_opt
+from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.settings import split_for
 
 PROPORTIONS = st.integers(1, 9).flatmap(lambda n: arrays(float, (n, 4), elements=st.floats(0.01, 1)))

@@ -8,9 +8,9 @@ import torch
 
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS, columns, lookup
-from firma.mixing.blocks import apply
-from firma.mixing.order import neighbours
+from firma.mixing.matrix_blocks import apply
 from firma.mixing.ring import all_passes, one_pass
+from firma.mixing.ring_order import neighbours
 from firma.mixing.spectrum import power
 from firma.mixing.weights import pair, ring_row
 from firma.privacy import Audit

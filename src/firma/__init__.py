@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from firma.data.arrays import natural as natural
     from firma.data.dataset import Dataset as Dataset
     from firma.data.dataset import load_dataset as load_dataset
+    from firma.data.user_arrays import natural as natural
     from firma.errors import BadInput as BadInput
     from firma.experiment import run as run
     from firma.experiment import run_all as run_all
@@ -43,7 +43,7 @@ _HOME = {
     "compare": "results",
     "load": "results",
     "load_dataset": "data.dataset",
-    "natural": "data.arrays",
+    "natural": "data.user_arrays",
     "run": "experiment",
     "run_all": "experiment",
 }

@@ -24,7 +24,7 @@ from firma.data.scenarios import parse
 from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
-from firma.mixing.order import neighbours, similarity, two_opt
+from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.split_model import ModelSource, build_model
 from firma.privacy.message_audit import Audit
 from firma.results import Result
@@ -87,7 +87,7 @@ def resolve(config: RunConfig) -> Experiment:
     device_of(config.device)
     dataset = load_dataset(config.dataset)
     if split.scored_on == "validation":
-        from firma.data.arrays import validation
+        from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
     seeds = range(config.seed, config.seed + config.seeds)

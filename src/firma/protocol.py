@@ -89,4 +89,4 @@ class Participant:
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:
     """Parameters as the kind of state that the plan shares."""
-    return ModelState(values, start) if plan.shares == "model" else ExtractorState(values, start)
+    return ModelState(values, start) if plan.part == "model" else ExtractorState(values, start)

@@ -38,6 +38,11 @@ class RoundPlan:
     retention: float = 1.0  # per pass
     gate: Gate | None = None
 
+    @property
+    def part(self) -> Literal["model", "extractor"]:
+        """The part of the model that is mixed."""
+        return "model" if self.shares == "model" else "extractor"
+
 
 def warmup_rounds(method: Method, hyper: Hyper, rounds: int) -> int:
     """W: a sixth of the rounds, unless the user says otherwise."""

@@ -9,9 +9,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 import firma
-from firma.data.arrays import from_arrays, held_out, natural
 from firma.data.dataset import load_dataset
 from firma.data.partition import deal
+from firma.data.user_arrays import from_arrays, held_out, natural
 from firma.errors import BadInput
 from firma.settings import Split
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firma.data.arrays import natural
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import class_counts, class_proportions, client_inputs, deal, overview
 from firma.data.scenarios import parse, rotated
+from firma.data.user_arrays import natural
 from firma.errors import BadInput
 from firma.settings import Split
 

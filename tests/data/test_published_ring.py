@@ -7,7 +7,7 @@ import pytest
 
 from firma.data.cache import cache_folder, present
 from firma.data.catalogue import PUBLIC
-from firma.ring_report import ring_report
+from firma.ring_cost import ring_report
 
 UNPUBLISHED = ("skew-2", "skew-3")  # the paper does not say how these two were dealt
 with (files("firma.paper") / "published_rings.csv").open() as file:

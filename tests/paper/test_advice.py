@@ -8,8 +8,8 @@ import pytest
 from firma.errors import BadInput
 from firma.methods import METHODS
 from firma.paper.advice import PAPER_BEST, advise
+from firma.paper.federation_profile import Profile, from_split, heterogeneity, nearest, read_counts, saving
 from firma.paper.grid import CASES
-from firma.paper.profile import Profile, from_split, heterogeneity, nearest, read_counts, saving
 from firma.paper.published import published
 from firma.sweep.statistics import ResultTable, Statistic
 

@@ -14,7 +14,7 @@ import pytest
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
 from firma.peer.identity import make_identity
-from firma.peer.ringfile import Ring, checked, ring_toml
+from firma.peer.ring_file import Ring, checked, ring_toml
 from firma.settings import split_for
 
 from .victim import Victim
@@ -104,5 +104,4 @@ def victim(make_ring, tmp_path):
     made = make_ring("fibfl", 3, 5, "iid")
     each = Victim(made, tmp_path)
     yield each
-    each.server.stop(0).wait()
-    each.log.close()
+    each.close()

@@ -20,12 +20,14 @@ from pathlib import Path
 import torch
 
 from firma.mixing.kind import exchange as exchange_of
-from firma.peer import checkpoint, durable, links, work
 from firma.peer.identity import load_identity
-from firma.peer.node import Node
-from firma.peer.report import Setup
-from firma.peer.ringfile import read_ring
-from firma.peer.site import LocalSite, load_own
+from firma.peer.ring_file import read_ring
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.local_training import LocalSite, load_own
+from firma.peer.runtime.node import Node, Setup
+from firma.peer.runtime.promises import Promises
+from firma.peer.runtime.round_loop import RoundLoop
+from firma.peer.transport.client import Client
 from firma.protocol import Participant
 from firma.schedule import plan
 from tests.processes import wait_until
@@ -33,7 +35,7 @@ from tests.processes import wait_until
 from .conftest import NAMES
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["firma.peer.node", "firma.peer.doctor"])
+CONTEXT.set_forkserver_preload(["firma.peer.runtime.node", "firma.peer.doctor"])
 
 
 def die():
@@ -71,23 +73,29 @@ def _bytes_acknowledged():
 
 
 def _mid_transfer(turn, step):
-    """A message's head and half of its numbers arrive, then the process is gone."""
-    attempt = links.Links._attempt
+    """A message's header and half of its numbers arrive, then the process is gone."""
+    attempt = Client._attempt
 
     def halved(parts):
-        head, *rest = parts
+        header, *rest = parts
         numbers, before = b"".join(rest), _bytes_acknowledged()
         half = numbers[: len(numbers) // 2]
-        yield head
+        yield header
         yield half
-        sent = before + len(head) + len(half)
+        sent = before + len(header) + len(half)
         wait_until(lambda: _bytes_acknowledged() >= sent, 30, "half of the numbers have arrived")
         die()
 
     def cut_off(self, member, tag, parts, on_line):
         return attempt(self, member, tag, halved(parts) if tag[1:] == (turn, step) else parts, on_line)
 
-    links.Links._attempt = cut_off
+    Client._attempt = cut_off
+
+
+def _one_by_one(self, work):
+    """Wait for the acknowledgement of all that was sent in an exchange before the next one begins."""
+    del work
+    wait_until(lambda: self._driver._client.queue.idle, 60, "everything is acknowledged")
 
 
 def _full_disk(number):
@@ -122,11 +130,11 @@ def _in_round(number):
 
 
 def _in_exchange(number, step):
-    return _at(lambda self, to, wait, message, tag: tag[1:] == (number + 1, step))
+    return _at(lambda self, work: work.tag[1:] == (number + 1, step))
 
 
 def _in_save(number):
-    return _at(lambda folder, site, ring, epoch, order, history, keep: len(history) == number + 1)
+    return _at(lambda folder, site, ring, view, order, history, keep: len(history) == number + 1)
 
 
 def _in_draft(number):
@@ -136,23 +144,21 @@ def _in_draft(number):
 _PROMISING = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)  # after the first view
 FAULTS = {
     "training": lambda number: _wrap(LocalSite, "train", after=_in_round(number)),
-    "before exchange": lambda number, step=0: _wrap(links.Links, "exchange", before=_in_exchange(number, step)),
+    "before exchange": lambda number, step=0: _wrap(RoundLoop, "send", before=_in_exchange(number, step)),
     "mid transfer": lambda number, step=0: _mid_transfer(number + 1, step),
-    "after exchange": lambda number, step=0: _wrap(links.Links, "exchange", after=_in_exchange(number, step)),
+    "after exchange": lambda number, step=0: _wrap(RoundLoop, "score", before=_in_exchange(number, step)),
     "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
     "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
-    "before promise": lambda _: _wrap(durable.Promises, "write", before=_PROMISING),
-    "after promise": lambda _: _wrap(durable.Promises, "write", after=_PROMISING),
-    "entering": lambda epoch: _wrap(work.Work, "_enter", after=_at(lambda self, view: view.epoch == epoch)),
+    "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
+    "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
+    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
     # For these two, time is the fault: a training that does not end, one that takes longer.
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
-    "one by one": lambda: _wrap(
-        links.Links, "exchange", after=lambda self, to, wait, message, tag: self.settle(tag[0])
-    ),
+    "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
 }

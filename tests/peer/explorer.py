@@ -9,18 +9,18 @@ step is computed once, so that a state is a few integers.
 from collections import deque
 from dataclasses import dataclass, field
 
-from firma.peer import membership
-from firma.peer.views import Accepted, Member, Promise, Refusal, Rules, Word
+from firma.peer.membership import paxos
+from firma.peer.membership.views import Accepted, MemberState, PaxosState, Promise, Refusal, Rules
 
 
 def compose(quorum, first=0):
     """Everybody who answered, in the given order; `first` members are needed for the first view."""
 
-    def composed(epoch, words):
+    def composed(number, words):
         ready = tuple(sorted(number for number, word in words.items() if word.ready))
-        if len(ready) < max(quorum, first if epoch == 1 else 0):
+        if len(ready) < max(quorum, first if number == 1 else 0):
             return None
-        return membership.beginning({number: words[number] for number in ready}), ready
+        return paxos.beginning({number: words[number] for number in ready}), ready
 
     return composed
 
@@ -29,11 +29,11 @@ def compose(quorum, first=0):
 class Machine:
     """The functions under test; a mutation replaces one."""
 
-    receive: object = membership.receive
-    propose: object = membership.propose
-    settle: object = membership.settle
-    restart: object = membership.restart
-    completed: object = membership.completed
+    receive: object = paxos.receive
+    propose: object = paxos.propose
+    settle: object = paxos.settle
+    restart: object = paxos.restart
+    completed: object = paxos.completed
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Bounds:
     proposals: int  # attempts in all, by anybody
     crashes: int = 0
     rounds: int = 0  # rounds that a member may complete
-    epochs: int = 1
+    views: int = 1
     states: int = 5_000_000  # an end to the search, which then says that it was not complete
 
 
@@ -51,7 +51,7 @@ class Found:
     steps: int = 0
     complete: bool = True
     violations: list = field(default_factory=list)
-    decided: int = 0  # the highest epoch that every member has learnt in some state
+    decided: int = 0  # the highest view that every member has learnt in some state
     chosen: set = field(default_factory=set)  # the sequences of views that were decided, over all histories
 
 
@@ -95,12 +95,12 @@ class Explorer:
                 _, sender, note = self.notes[bit]
                 self._add(found, which, self.machine.receive(self.rules, member, sender, note), 0)
             self._add(found, which, self.machine.settle(self.rules, member), 0)
-            if member.epoch < self.bounds.epochs:
+            if member.view_number < self.bounds.views:
                 self._add(found, which, self.machine.propose(self.rules, member), 1)
             found.pop((state, 0, 0), None)
-            epoch, view = member.epoch, member.memory.view
+            number, view = member.view_number, member.memory.view
             self._effects[key] = [
-                (after, out, cost, (self.states[after].epoch, self.states[after].memory.view) != (epoch, view))
+                (after, out, cost, (self.states[after].view_number, self.states[after].memory.view) != (number, view))
                 for after, out, cost in found
             ]
         return self._effects[key]
@@ -127,8 +127,8 @@ class Explorer:
         Answers to a ballot that the member has given up, or that it has counted already, are read by nobody, and
         its next ballot is higher than any that it knows.
         """
-        if self._epoch(note) != member.epoch:
-            return self._epoch(note) < member.epoch
+        if self._number(note) != member.view_number:
+            return self._number(note) < member.view_number
         match note.body:
             case None:
                 return True
@@ -149,14 +149,14 @@ class Explorer:
     def explore(self):
         found = Found()
         start = (
-            tuple(self.number(Member(n, Word(process=0))) for n in range(self.size)),
+            tuple(self.number(PaxosState(n, MemberState(process=0))) for n in range(self.size)),
             0, self.bounds.proposals, self.bounds.crashes, 0,
         )  # fmt: skip
         seen, queue = {start}, deque([start])
         while queue:
             world = queue.popleft()
             found.states += 1
-            found.decided = max(found.decided, min(self.states[s].epoch for s in world[0]))
+            found.decided = max(found.decided, min(self.states[s].view_number for s in world[0]))
             for after, problem in self._next(world):
                 found.steps += 1
                 if problem:
@@ -192,7 +192,7 @@ class Explorer:
                     yield ((*left, again, *right), self.live(which, again, mask), proposals, crashes - 1, history), None
             if self.bounds.rounds and self._may_complete(which, members):
                 member = self.states[state]
-                after = self.number(self.machine.completed(member, member.epoch, member.word.rounds + 1))
+                after = self.number(self.machine.completed(member, member.view_number, member.own.rounds + 1))
                 if after != state:
                     yield ((*left, after, *right), mask, proposals, crashes, history), None
 
@@ -205,31 +205,31 @@ class Explorer:
 
     def _after_crash(self, member):
         """It comes back where it was, or, having crashed before its first checkpoint in the view, from long ago."""
-        word = member.word
-        yield Word(word.process + 1, word.epoch, word.rounds)
-        if self.bounds.rounds and word.epoch:
-            yield Word(word.process + 1)
+        word = member.own
+        yield MemberState(word.process + 1, word.view_number, word.rounds)
+        if self.bounds.rounds and word.view_number:
+            yield MemberState(word.process + 1)
 
     def _may_complete(self, which, members):
         """Rounds go on in step: nobody is more than one ahead of anybody in its view."""
         member = self.states[members[which]]
-        if not member.seated or member.word.rounds >= self.bounds.rounds:
+        if not member.seated or member.own.rounds >= self.bounds.rounds:
             return False
         others = [self.states[members[seat.member]] for seat in member.memory.view.ring]
-        return all((o.word.epoch, o.word.rounds) >= (member.epoch, member.word.rounds) for o in others)
+        return all((o.own.view_number, o.own.rounds) >= (member.view_number, member.own.rounds) for o in others)
 
     def _judged(self, members, which, after, history):
         """The history of decided views with this step, and what is wrong with it."""
         before, now = self.states[members[which]], self.states[after]
-        if now.epoch < before.epoch:
-            return history, "a member went back in epochs"
-        if now.epoch == before.epoch:
+        if now.view_number < before.view_number:
+            return history, "a member went back to an older view"
+        if now.view_number == before.view_number:
             return history, None if now.memory.view == before.memory.view else "a member changed a decided view"
         views, view = self._histories[history], now.memory.view
-        if view.epoch <= len(views):
-            return history, None if views[view.epoch - 1] == view else "two views of one epoch"
-        if view.epoch != len(views) + 1:
-            return history, "an epoch was left out"
+        if view.number <= len(views):
+            return history, None if views[view.number - 1] == view else "two views of one number"
+        if view.number != len(views) + 1:
+            return history, "a number was left out"
         problem = self._against(view, members)
         longer = (*views, view)
         if longer not in self._chosen:
@@ -244,10 +244,10 @@ class Explorer:
         held = [self.states[state].memory.accepted for state in members]
         if sum(each is not None and each[1] == view for each in held) < self.truth:
             return "a view without a quorum's consent"
-        words = {seat.member: self.states[members[seat.member]].word for seat in view.ring}
+        words = {seat.member: self.states[members[seat.member]].own for seat in view.ring}
         all_here = all(words[seat.member].process == seat.process for seat in view.ring)
-        return "a start where its members are not" if all_here and view.start != membership.beginning(words) else None
+        return "a start where its members are not" if all_here and view.start != paxos.beginning(words) else None
 
     @staticmethod
-    def _epoch(note):
-        return note.view.epoch if note.view is not None else 0
+    def _number(note):
+        return note.view.number if note.view is not None else 0

@@ -19,16 +19,24 @@ from safetensors.torch import save
 from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
-from firma.peer import checkpoint
-from firma.peer.durable import Promises
-from firma.peer.hello import Hello, decode_hello
-from firma.peer.manifest import state_head
-from firma.peer.notes import decode_note, encode_note, memory_json
-from firma.peer.ringfile import read_ring, ring_toml
-from firma.peer.signature import signature
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.views import Accept, Memory, Note, Prepare, Promise, Refusal, Seat, View, Word
-from firma.peer.wire import Assembly, chunks, decode_head, encode
+from firma.peer.membership.views import (
+    Accept,
+    ControlMessage,
+    MemberState,
+    Memory,
+    Prepare,
+    Promise,
+    Refusal,
+    Seat,
+    View,
+)
+from firma.peer.ring_file import read_ring, ring_toml
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.promises import Promises
+from firma.peer.wire.control import decode_control, encode_control, encode_memory
+from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
+from firma.peer.wire.message import Assembly, chunks, decode_header, encode, encode_header
+from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message
 
 TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
@@ -41,10 +49,10 @@ _FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM
 _BODY = struct.Struct("<BHH")
 
 
-def head(raw):
-    """A head as it is, seal included."""
+def header(raw):
+    """A header as it is, seal included."""
     try:
-        found = decode_head(TERMS, raw)
+        found = decode_header(TERMS, raw)
     except WireError:
         return True
     assert 0 <= found.start <= found.start + found.count <= SIZE
@@ -54,13 +62,13 @@ def head(raw):
     return False
 
 
-def sealed_head(raw):
-    """A head whose seal is made right."""
-    return head(raw + hashlib.sha256(raw).digest())
+def sealed_header(raw):
+    """A header whose seal is made right."""
+    return header(raw + hashlib.sha256(raw).digest())
 
 
 def body(raw):
-    """Numbers in any encoding behind a head with the right hashes: encoding, start, count, then the bytes in chunks."""
+    """Numbers in any encoding behind a header with the right hashes: encoding, start, count, then the bytes."""
     if len(raw) < _BODY.size:
         return True
     kind, start, count = _BODY.unpack_from(raw)
@@ -72,7 +80,7 @@ def body(raw):
         cuts.append((cut, hashlib.sha256(part).digest()))
         place += size(wire, cut.count)
     message = Message(ExtractorState(torch.empty(count), start), wire=wire)
-    found = decode_head(TERMS, state_head(TERMS, (1, 1, 0), message, cuts))
+    found = decode_header(TERMS, encode_header(TERMS, (1, 1, 0), message, cuts))
     assembly = Assembly(found)
     try:
         for part in (numbers[:7], numbers[7:]):
@@ -89,24 +97,24 @@ def body(raw):
     return False
 
 
-def hello(raw):
-    """A sign of life."""
+def heartbeat(raw):
+    """A heartbeat."""
     try:
-        found = decode_hello(raw)
+        found = decode_heartbeat(raw)
     except WireError:
         return True
     assert (len(found.federation), len(found.ring)) == (16, 32)
     return False
 
 
-def note(raw):
+def control(raw):
     """A control message behind a right header; what is read can be written, and is then the same."""
-    start = encode_note(TERMS, Note(None, None))
+    start = encode_control(TERMS, ControlMessage(None, None))
     try:
-        found = decode_note(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
+        found = decode_control(TERMS, start[: start.index(b"{")] + raw, MEMBERS, ROUNDS)
     except WireError:
         return True
-    assert decode_note(TERMS, encode_note(TERMS, found), MEMBERS, ROUNDS) == found
+    assert decode_control(TERMS, encode_control(TERMS, found), MEMBERS, ROUNDS) == found
     if found.view is not None:
         assert all(0 <= seat.member < MEMBERS for seat in found.view.ring)
         assert 0 <= found.view.start <= ROUNDS
@@ -153,7 +161,7 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (head, sealed_head, body, hello, ring_file, saved_state, note, promises)
+TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises)
 
 
 def one(raw):
@@ -171,12 +179,12 @@ def seeds():
     ]
     for tag, payload in said:
         first, numbers = encode(TERMS, tag, payload)
-        yield head, first
-        yield sealed_head, first[:-32]
+        yield header, first
+        yield sealed_header, first[:-32]
         state = payload.state
         intro = _BODY.pack(WIRES.index(payload.wire), state.start, state.values.numel() - 1)
         yield body, intro + b"".join(chunks(numbers))
-    yield hello, Hello(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
+    yield heartbeat, Heartbeat(TERMS.federation, TERMS.ring, TERMS.signature.digest, 8, (1, 1, 2), 3.0).encode()
     yield ring_file, RING.read_bytes()
     facts = {
         "format": 1, "rounds": 3, "epoch": 1, "ring": TERMS.ring.hex(), "order": [0, 1], "history": [0.5, 0.6, 0.7],
@@ -185,10 +193,10 @@ def seeds():
     text = json.dumps(facts).encode()
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
     view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
-    word = Word(9, 1, 1, shares=(0.5, 0.25, 0.25))
+    word = MemberState(9, 1, 1, shares=(0.5, 0.25, 0.25))
     for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
-        raw = encode_note(TERMS, Note(view, written))
-        yield note, raw[raw.index(b"{") :]
-    memory = {"ring": "@", "memory": memory_json(Memory(view, (2, 1), ((1, 0), view)))}
+        raw = encode_control(TERMS, ControlMessage(view, written))
+        yield control, raw[raw.index(b"{") :]
+    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view)))}
     yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from firma.errors import BadInput
-from firma.peer import checkpoint
-from firma.peer.agree import rules_of
-from firma.peer.ringfile import checked
-from firma.peer.site import LocalSite, load_own
-from firma.peer.views import Word
+from firma.peer.membership.proposer import rules_of
+from firma.peer.membership.views import MemberState
+from firma.peer.ring_file import checked
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.local_training import LocalSite, load_own
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_who_was_away_comes_in_with_the_nearest(site):
 def test_a_damaged_checkpoint_is_named(site):
     save(site, 1, 1)
     (site.folder / "round-000001" / "state.safetensors").write_bytes(b"junk")
-    with pytest.raises(BadInput, match="remove it to go on from the round before"):
+    with pytest.raises(BadInput, match="remove it to continue from the round before"):
         checkpoint.read(site.folder, 1, site.digest)
     (site.folder / "round-000001" / "state.json").write_text(json.dumps({"rounds": 1}))
     with pytest.raises(BadInput, match="round-000001"):
@@ -87,14 +87,14 @@ SHARES = [(1.0, *[0.0] * 9), (0.9, 0.1, *[0.0] * 8), (0.0, 1.0, *[0.0] * 8), (0.
 def test_the_same_words_give_the_same_view_and_only_who_is_ready_is_in(make_ring):
     ring = make_ring("fibfl++", 5, 3, "iid").ring
     compose = rules_of(ring).compose
-    words = {n: Word(n, 3, 7 + n % 2, shares=SHARES[n % 4]) for n in range(5)}
+    words = {n: MemberState(n, 3, 7 + n % 2, shares=SHARES[n % 4]) for n in range(5)}
     start, order = compose(4, words)
     assert start == 7
     assert sorted(order) == [0, 1, 2, 3, 4]
     assert compose(4, dict(reversed(words.items()))) == (start, order)
     without = {n: word for n, word in words.items() if n != 1}
     assert sorted(compose(4, without)[1]) == [0, 2, 3, 4]
-    asleep = words | {0: Word(0, 3, 1, ready=False, shares=SHARES[0])}
+    asleep = words | {0: MemberState(0, 3, 1, ready=False, shares=SHARES[0])}
     assert compose(4, asleep) == (7, compose(4, {n: words[n] for n in range(1, 5)})[1])
     assert compose(4, {n: words[n] for n in (0, 1)}) is None, "below the quorum"
     assert compose(1, without) is None, "a federation begins with everybody"

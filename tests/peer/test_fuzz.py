@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives import serialization
 
 from firma.errors import BadInput
 from firma.peer.identity import read_certificate
-from firma.peer.ringfile import read_ring, ring_toml
+from firma.peer.ring_file import read_ring, ring_toml
 
-from .fuzz_targets import RING, note, promises, ring_file, saved_state, seeds
+from .fuzz_targets import RING, control, promises, ring_file, saved_state, seeds
 from .fuzz_wire import fuzz
 
 
@@ -88,5 +88,5 @@ def test_a_checkpoint_with_broken_tensors_and_a_right_hash_is_refused(tensors):
 def test_control_messages_and_promises_that_were_findings_are_refused():
     word = {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [10**400, 0, 0]}
     huge = {"view": None, "kind": "Promise", "body": {"ballot": [1, 0], "accepted": None, "word": word}}
-    assert note(json.dumps(huge).encode())
+    assert control(json.dumps(huge).encode())
     assert promises(b"[" * 100_000)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from firma.peer.checkpoint import latest, read
-from firma.peer.ledger import judge
+from firma.peer.runtime.audit_log import audit
+from firma.peer.runtime.checkpoint import latest, read
 from tests.processes import assert_holds
 
 from .conftest import NAMES
@@ -50,7 +50,7 @@ def assert_replayed(crew, *members):
         assert all_rounds in (rounds, ENDLESS)
         assert torch.equal(crew.parameters(number, rounds), parameters), NAMES[number]
         if rounds == all_rounds:
-            assert not judge(crew.made.state(number) / "audit.jsonl").breaches
+            assert not audit(crew.made.state(number) / "audit.jsonl").breaches
 
 
 def let_in(crew, number):

@@ -6,7 +6,7 @@ import pytest
 
 from firma.errors import BadInput
 from firma.peer.identity import fingerprint, load_identity, make_identity
-from firma.peer.ringfile import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
+from firma.peer.ring_file import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
 
 TASK = {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}
 
@@ -30,7 +30,7 @@ def test_a_key_is_private_and_kept(tmp_path):
     assert stat.S_IMODE((tmp_path / "me" / "key.pem").stat().st_mode) == 0o600
     assert len(fingerprint(made.certificate)) == 95
     assert b"PRIVATE" not in repr(made).encode()
-    with pytest.raises(BadInput, match="a key already"):
+    with pytest.raises(BadInput, match="already holds a key"):
         make_identity(tmp_path / "me", "site-a")
 
 
@@ -70,15 +70,15 @@ def test_a_ring_file_survives_writing_and_its_digest_ignores_spelling(sites, tmp
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"method": "fedavg"}, "heads stay"),
-        ({"method": "rdfl"}, "heads stay"),
+        ({"method": "fedavg"}, "shares extractors only"),
+        ({"method": "rdfl"}, "shares extractors only"),
         ({"method": "nonsense"}, "unknown"),
-        ({"set": {"warmup_shares": "model"}}, "sends heads"),
+        ({"set": {"warmup_shares": "model"}}, "would send heads"),
         ({"set": {"nonsense": 1}}, "unknown"),
         ({"rounds": 0}, "rounds"),
         ({"colour": "red"}, "colour"),
         ({"members": []}, "members"),
-        ({"task": TASK | {"labels": ["1", "1"]}}, "twice"),
+        ({"task": TASK | {"labels": ["1", "1"]}}, "must not repeat"),
     ],
 )
 def test_mistakes_are_one_sentence(sites, changes, says):
@@ -97,6 +97,6 @@ def test_members_are_themselves(sites, tmp_path):
     with pytest.raises(BadInput, match="HOST:PORT"):
         ring([sites[0] | {"address": "nowhere"}, sites[1]])
     stranger = make_identity(tmp_path / "dog", "dog")
-    with pytest.raises(BadInput, match="none of the ring file's"):
+    with pytest.raises(BadInput, match="not in the ring file"):
         ring(sites).place(stranger)
     assert Site.model_validate(sites[0]).name == "ant"

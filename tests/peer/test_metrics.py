@@ -4,15 +4,15 @@ import http.client
 import threading
 import urllib.error
 import urllib.request
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from firma.errors import BadInput
 from firma.peer.identity import load_identity
-from firma.peer.metrics import CONTENT, Family, Metrics, serving
-from firma.peer.node import Node
-from firma.peer.report import Setup
+from firma.peer.runtime.metrics import CONTENT, Family, Registry, RoundMetrics, node_metrics, serving
+from firma.peer.runtime.node import Node, Setup
 
 from .conftest import free_ports
 
@@ -38,13 +38,13 @@ def get(port, path="/metrics"):
 
 def test_a_run_seen_from_outside(make_ring):
     made = make_ring("fibfl++", 3, 6, "dir-0.5")
-    metrics, seen, nodes, outcomes = Metrics(), [], [], {}
+    registry, rounds, seen, nodes, outcomes = Registry(), RoundMetrics(made.ring), [], [], {}
     (port,) = free_ports(1)
 
     def on_round(number):
         def note(report):
             if number == 0:
-                metrics.note(report)
+                rounds.note(report)
                 seen.append((report, parsed(get(port))))
 
         return note
@@ -56,8 +56,8 @@ def test_a_run_seen_from_outside(make_ring):
     def work(number):
         outcomes[number] = nodes[number].run()
 
-    metrics.node = nodes[0]
-    with serving(metrics, str(port)):
+    registry.register(rounds.collect, partial(node_metrics, nodes[0]))
+    with serving(registry, str(port)):
         before = parsed(get(port))
         nodes[0].log.refused('odd "kind"\\', "bee", "a label that needs escaping")
         threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(3)]
@@ -88,10 +88,10 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
     made = make_ring("fibfl", 2, 1, "iid")
     node = Node(Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
     (port,) = free_ports(1)
-    metrics = Metrics()
-    with serving(metrics, f"127.0.0.1:{port}") as found:
+    registry = Registry()
+    with serving(registry, f"127.0.0.1:{port}") as found:
         assert get(port) == "", "a member that still reads its data"
-        metrics.node = node
+        registry.register(RoundMetrics(made.ring).collect, partial(node_metrics, node))
         assert found == port
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(port, "/")
@@ -99,16 +99,17 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
         line.request("POST", "/metrics", b"x")
         assert line.getresponse().status == 501
         line.close()
-        with pytest.raises(BadInput, match="cannot listen there"), serving(Metrics(), str(port)):
+        with pytest.raises(BadInput, match="cannot listen there"), serving(Registry(), str(port)):
             pass
         assert "firma_round" in get(port, "/metrics?a=b")
     with pytest.raises(urllib.error.URLError):
         get(port)
-    with pytest.raises(BadInput, match="HOST:PORT"), serving(Metrics(), "nonsense"):
+    with pytest.raises(BadInput, match="HOST:PORT"), serving(Registry(), "nonsense"):
         pass
     node.site.close()
     node.log.close()
-    node.ledger.close()
+    node.audit_log.close()
+    node.driver.close()
 
 
 def test_labels_are_escaped():

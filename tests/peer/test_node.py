@@ -10,13 +10,12 @@ import torch
 
 import firma
 from firma.errors import BadInput
-from firma.peer import checkpoint
-from firma.peer.checkpoint import latest
-from firma.peer.desk import PeerLost
 from firma.peer.identity import load_identity
-from firma.peer.ledger import Ledger, judge
-from firma.peer.node import Node
-from firma.peer.report import Outcome, Setup
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.audit_log import AuditLog, audit
+from firma.peer.runtime.checkpoint import latest
+from firma.peer.runtime.events import PeerLost
+from firma.peer.runtime.node import Node, Outcome, Setup
 
 from .conftest import made_ring
 
@@ -81,7 +80,7 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
     outcomes = run_threads(made)
     assert_same(made, outcomes, simulated(made, scenario, audit=True))
     for number in range(members):
-        verdict = judge(made.state(number) / "audit.jsonl")
+        verdict = audit(made.state(number) / "audit.jsonl")
         assert not verdict.breaches
         assert all(name.startswith("extractor.") for name in verdict.tensors)
         assert outcomes[number].refused == {}
@@ -95,7 +94,7 @@ def test_a_narrow_wire_gives_the_simulations_bits_and_an_honest_count(make_ring,
     result = simulated(made, "dir-0.5", audit=True)
     for number, outcome in outcomes.items():
         assert torch.equal(outcome.parameters, result.parameters[number])
-    verdict = judge(made.state(0) / "audit.jsonl")
+    verdict = audit(made.state(0) / "audit.jsonl")
     assert not verdict.breaches
     assert verdict.size == outcomes[0].sent
     content = sum(result.sent_bytes) / members
@@ -183,18 +182,18 @@ def test_wrong_data_are_refused_before_anything_is_sent(make_ring, change, says)
         Node(Setup(ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
 
 
-@pytest.mark.parametrize("what", ["record", "note"])
+@pytest.mark.parametrize("what", ["record_message", "record_control"])
 def test_what_cannot_be_recorded_is_not_sent(make_ring, monkeypatch, what):
     made = make_ring("fibfl", 2, 2, "iid", patience=2.0, gathering=4.0)
 
     def full(self, *_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Ledger, what, full)
+    monkeypatch.setattr(AuditLog, what, full)
     results = run_threads(made, on_notice=stop_when_paused)
     assert any(isinstance(error, BadInput) and "No space left" in str(error) for error in results.values())
     assert not any(isinstance(each, Outcome) for each in results.values())
-    assert not judge(made.state(0) / "audit.jsonl").tensors
+    assert not audit(made.state(0) / "audit.jsonl").tensors
 
 
 def test_a_new_ring_file_begins_with_what_the_old_ring_learnt(make_ring, tmp_path):

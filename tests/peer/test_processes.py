@@ -126,4 +126,4 @@ def test_doctor_says_what_is_wrong_and_when_all_is_well(make_ring, start):
     both = [doctor(number, "--wait", "30") for number in range(2)]
     texts = [each.communicate(timeout=60)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0], texts
-    assert "all well" in texts[0]
+    assert "all checks passed" in texts[0]

@@ -16,11 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from firma.peer.identity import Identity, load_identity, make_identity
-from firma.peer.links import open_line
-from firma.peer.node import Node
-from firma.peer.reception import DONE
-from firma.peer.report import Setup
-from firma.peer.wire import chunks, encode
+from firma.peer.runtime.node import Node, Setup
+from firma.peer.transport.client import connect
+from firma.peer.wire.message import DONE, chunks, encode
 from firma.protocol import ExtractorState, Message
 
 from .crew import Crew
@@ -65,7 +63,7 @@ def test_only_tls_13_with_a_members_certificate_gets_in(victim, tmp_path):
             pass
         raise ConnectionError("closed")
     assert victim.untouched
-    assert victim.reception.turned_away >= 3
+    assert victim.server.handshakes_failed >= 3
 
 
 def test_a_stranger_with_a_members_name_is_refused(victim, tmp_path):
@@ -82,9 +80,9 @@ def test_a_channel_trusts_its_neighbours_certificate_only(victim):
     ring = victim.made.ring
     moved = ring.members[1].model_copy(update={"address": ring.members[0].address})
     turned = ring.model_copy(update={"members": (ring.members[0], moved, ring.members[2])})
-    line = open_line(load_identity(victim.made.identity(2)), turned, 1)
+    line = connect(load_identity(victim.made.identity(2)), turned, 1)
     with pytest.raises(grpc.RpcError) as refusal:
-        line.hello(b"", timeout=5)
+        line.heartbeat(b"", timeout=5)
     line.channel.close()
     assert refusal.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -114,15 +112,18 @@ def test_a_members_key_under_anothers_name_is_a_stranger(victim, issuer, answer)
     own = load_identity(victim.made.identity(1))
     key = serialization.load_pem_private_key(own.key, None)
     line = victim.line(Identity(own.key, certificate_for("cat", issuer, key)))
-    for call, word in ((line.send, iter(victim.message())), (line.hello, victim.reception.hello().encode())):
+    for call, word in (
+        (line.send, iter(victim.message())),
+        (line.heartbeat, victim.driver.heartbeat(1, None).encode()),
+    ):
         with pytest.raises(grpc.RpcError) as refusal:
             call(word, timeout=5)
         assert refusal.value.code() in (answer, grpc.StatusCode.DEADLINE_EXCEEDED)
     line.channel.close()
     assert victim.untouched
-    assert not victim.desk.seen, "not even a sign of life"
+    assert victim.member.last_heard == victim.heard_before, "not even a sign of life"
     assert victim.log.total() == ({"stranger": 2} if issuer == "bee" else {})
-    assert victim.reception.turned_away >= 1
+    assert victim.server.handshakes_failed >= 1
 
 
 def test_silent_connections_of_strangers_take_no_ones_place(victim):
@@ -177,23 +178,23 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
     over, outcomes = threading.Event(), {}
 
     def attack():
-        liar = open_line(load_identity(made.identity(1)), made.ring, 0)
-        stranger = open_line(make_identity(tmp_path / "stranger", "bee"), made.ring, 0)
+        liar = connect(load_identity(made.identity(1)), made.ring, 0)
+        stranger = connect(make_identity(tmp_path / "stranger", "bee"), made.ring, 0)
         terms = nodes[1].terms
         state = ExtractorState(torch.full((terms.signature.size,), 1e9))
         while not over.wait(0.02):
             for turn in (1, 2, 3):
-                head, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
+                header, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
-                        line.send(iter([head, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
-            lies = [[b"junk" * 100], [head, b"\1" * len(values.tobytes())], [head, values.tobytes()[:-1]]]
+                        line.send(iter([header, *chunks(values)][:1]), timeout=0.5)  # never the whole of it
+            lies = [[b"junk" * 100], [header, b"\1" * len(values.tobytes())], [header, values.tobytes()[:-1]]]
             for lie in lies:
                 with contextlib.suppress(grpc.RpcError):
                     liar.send(iter(lie), timeout=0.5)
             for line in (liar, stranger):
                 with contextlib.suppress(grpc.RpcError):
-                    line.note(b"junk" * 100, timeout=0.5)
+                    line.control(b"junk" * 100, timeout=0.5)
         liar.channel.close()
         stranger.channel.close()
 

@@ -9,9 +9,8 @@ import torch
 from firma.errors import BadInput
 from firma.mixing.kind import exchange
 from firma.peer.identity import load_identity
-from firma.peer.node import Node
-from firma.peer.report import Setup
-from firma.peer.site import LocalSite
+from firma.peer.runtime.local_training import LocalSite
+from firma.peer.runtime.node import Node, Setup
 from firma.protocol import ExtractorState, Message, Participant
 from firma.schedule import Gate, RoundPlan
 

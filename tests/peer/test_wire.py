@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from firma.encoding import WIRES, size
 from firma.engines.message_passing import transmitted
 from firma.models import SplitModel, mlp
-from firma.peer.signature import signature
-from firma.peer.terms import Terms, WireError, federation_tag
-from firma.peer.wire import Assembly, chunks, decode_head, encode
+from firma.peer.wire.message import Assembly, chunks, decode_header, encode
+from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message, ModelState
 
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
@@ -23,16 +22,16 @@ FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
 
 
 def sent(payload, tag=(1, 2, 1), terms=TERMS):
-    head, body = encode(terms, tag, payload)
-    return [head, *chunks(body)]
+    header, body = encode(terms, tag, payload)
+    return [header, *chunks(body)]
 
 
 def received(parts, terms=TERMS):
-    head = decode_head(terms, parts[0])
-    assembly = Assembly(head)
+    header = decode_header(terms, parts[0])
+    assembly = Assembly(header)
     for part in parts[1:]:
         assembly.feed(part)
-    return head.tag, assembly.finish()
+    return header.tag, assembly.finish()
 
 
 def same(one, two):
@@ -92,7 +91,7 @@ def test_a_change_anywhere_is_found(payload, data):
 def test_noise_is_refused_even_with_a_right_seal(noise):
     for raw in (noise, noise + hashlib.sha256(noise).digest()):
         with pytest.raises(WireError):
-            decode_head(TERMS, raw)
+            decode_header(TERMS, raw)
 
 
 def resealed(raw, place, new):
@@ -103,18 +102,18 @@ def resealed(raw, place, new):
 @settings(deadline=None, max_examples=200)
 @given(payloads(), st.data())
 def test_a_liar_who_seals_again_says_only_what_the_terms_allow(payload, data):
-    """With the seal made right again a changed head is refused or is another message within the terms."""
+    """With the seal made right again a changed header is refused or is another message within the terms."""
     parts = sent(payload)
     place = data.draw(st.integers(0, len(parts[0]) - 33))
     raw = resealed(parts[0], place, data.draw(st.binary(min_size=1, max_size=8))[: len(parts[0]) - 32 - place])
     try:
-        head = decode_head(TERMS, raw)
+        header = decode_header(TERMS, raw)
     except WireError:
         return
-    assert head.start + head.count <= SIZE
-    assert sum(cut.count for cut, _ in head.cuts) == head.count
-    assert head.accuracy is None or 0 <= head.accuracy <= 1
-    assert head.weight is None or 0 < head.weight < float("inf")
+    assert header.start + header.count <= SIZE
+    assert sum(cut.count for cut, _ in header.cuts) == header.count
+    assert header.accuracy is None or 0 <= header.accuracy <= 1
+    assert header.weight is None or 0 < header.weight < float("inf")
 
 
 def test_a_model_state_is_refused_by_type():
@@ -165,7 +164,7 @@ def test_another_version_is_named():
     raw = bytearray(sent(Message(ExtractorState(torch.zeros(SIZE))))[0])
     raw[4:6] = struct.pack("<H", 9)
     with pytest.raises(WireError, match="version 9"):
-        decode_head(TERMS, bytes(raw))
+        decode_header(TERMS, bytes(raw))
 
 
 def test_a_large_message_travels_in_chunks_of_a_mebibyte():
@@ -180,9 +179,9 @@ def test_a_large_message_travels_in_chunks_of_a_mebibyte():
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_body_has_exactly_the_bytes_of_its_encoding(wire):
     parts = sent(Message(ExtractorState(torch.randn(SIZE)), wire=wire))
-    head = decode_head(TERMS, parts[0])
-    assert head.wire == wire
-    assert len(parts[1]) == sum(size(wire, cut.count) for cut, _ in head.cuts)
+    header = decode_header(TERMS, parts[0])
+    assert header.wire == wire
+    assert len(parts[1]) == sum(size(wire, cut.count) for cut, _ in header.cuts)
     for cut_off in (parts[1][:-1], parts[1][:-4], b""):
         with pytest.raises(WireError):
             received([parts[0], *([cut_off] if cut_off else [])])
@@ -197,21 +196,21 @@ def test_a_message_names_one_encoding_that_is_known():
     place = raw.index(names[0]) - 2
     assert raw[place] == 3
     for kind in (0, 4, 255):
-        with pytest.raises(WireError, match="no encoding that this site knows"):
-            decode_head(TERMS, resealed(raw, place, bytes([kind])))
+        with pytest.raises(WireError, match="unknown encoding"):
+            decode_header(TERMS, resealed(raw, place, bytes([kind])))
     second = raw.index(names[1]) - 2
     with pytest.raises(WireError, match="manifest differs"):
-        decode_head(TERMS, resealed(raw, second, bytes([1])))
+        decode_header(TERMS, resealed(raw, second, bytes([1])))
 
 
 def forged(wire, change):
     """A whole message whose first tensor's bytes were changed, with its hash and the seal made right again."""
-    head, body = sent(Message(ExtractorState(torch.linspace(-1, 1, SIZE)), wire=wire))
+    header, body = sent(Message(ExtractorState(torch.linspace(-1, 1, SIZE)), wire=wire))
     length = size(wire, TERMS.signature.cuts(0, SIZE)[0].count)
     before, raw = body[:length], bytearray(body)
     change(raw)
-    place = head.index(hashlib.sha256(before).digest())
-    return [resealed(head, place, hashlib.sha256(bytes(raw[:length])).digest()), bytes(raw)]
+    place = header.index(hashlib.sha256(before).digest())
+    return [resealed(header, place, hashlib.sha256(bytes(raw[:length])).digest()), bytes(raw)]
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,31 @@
 """Member 0 of three on a real socket, for strangers and liars to try their luck with."""
 
+import random
+import time
+
 import torch
 
 from firma.models import SplitModel, mlp
-from firma.peer.course import course
-from firma.peer.desk import Desk
-from firma.peer.hello import RUNNING, Hello
 from firma.peer.identity import load_identity
-from firma.peer.links import open_line
-from firma.peer.log import Log
-from firma.peer.reception import Reception, serve
-from firma.peer.signature import signature
-from firma.peer.signs import Patience, Signs
-from firma.peer.terms import Terms, federation_tag
-from firma.peer.wire import chunks, encode
+from firma.peer.membership.views import ControlMessage, MemberState, Memory, Seat, View
+from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.driver import Driver
+from firma.peer.runtime.event_log import EventLog
+from firma.peer.runtime.events import ControlArrived, Entered, Saved, Scored, Trained
+from firma.peer.runtime.member_machine import Member, Start
+from firma.peer.runtime.node import agreement_of
+from firma.peer.runtime.promises import Promises
+from firma.peer.transport.client import connect
+from firma.peer.transport.server import Server
+from firma.peer.wire.message import chunks, encode
+from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.protocol import ExtractorState, Message
-from firma.schedule import plan
 
 VIEW = 3
 
 
 class Victim:
-    """Member 0 of three, in round 1, waiting for its neighbours."""
+    """Member 0 of three, in round 1, waiting for its neighbours; it takes no part beyond that."""
 
     def __init__(self, made, tmp_path):
         self.made, ring = made, made.ring
@@ -29,24 +33,39 @@ class Victim:
         layout = SplitModel(*mlp((8, 8), 10, *sizes)).layout()
         self.terms = Terms(federation_tag(ring.federation), ring.digest, signature(layout), 10)
         self.size = self.terms.signature.size
-        self.log = Log(tmp_path / "log.jsonl")
+        self.log = EventLog(tmp_path / "log.jsonl")
+        self.audit_log = AuditLog(tmp_path / "audit.jsonl", ring, 0, self.terms)
+        start = Start(0, MemberState(10), Memory(), samples=7)
+        self.member = Member(agreement_of(ring, self.terms), start, random.Random(0), time.monotonic())
+        identity = load_identity(made.identity(0))
+        self.driver = Driver(
+            self.member, ring, 0, self.terms, identity, Promises(tmp_path, ring), self.audit_log, self.log
+        )
+        self.server = Server(ring, self.terms, self.driver)
+        self.listening = self.server.open(identity, ring.members[0].address)
+        view = View(VIEW, 0, tuple(Seat(number, 10 + number) for number in range(3)))
+        self.driver.on(ControlArrived(1, ControlMessage(view)))
+        self.driver.on(Entered())
+        self.driver.on(Trained(0, torch.zeros(self.size), 1.0))
+        assert self.member.phase == "exchanging"
+        self.heard_before = dict(self.member.last_heard)
 
-        def today(number):
-            return plan(ring.row, ring.hyper, 3, ring.rounds, number)
+    def next_round(self):
+        """Both neighbours' messages are here: mix, save, train, and wait for the next ones."""
+        assert self.member.phase == "scoring"
+        self.driver.on(Scored((VIEW, 1, 0), {}))
+        self.driver.on(Saved(1))
+        self.driver.on(Trained(1, torch.zeros(self.size), 1.0))
+        assert self.member.phase == "exchanging"
 
-        self.desk = Desk(Signs(0, ring.names, Patience(5.0, 5.0)), self.log)
-        self.desk.begin(VIEW, course(VIEW, 0, (0, 1, 2), ring.rounds, self.size, today), 0)
-
-        def hello():
-            return Hello(
-                self.terms.federation, self.terms.ring, self.terms.signature.digest, 8, (VIEW, 1, 0), 0.0, RUNNING
-            )
-
-        self.reception = Reception(ring, self.terms, self.log, hello, self.desk)
-        self.server = serve(self.reception, load_identity(made.identity(0)), ring.members[0].address)
+    def close(self):
+        self.listening.stop(0).wait()
+        self.driver._client.close()
+        self.log.close()
+        self.audit_log.close()
 
     def line(self, identity):
-        return open_line(identity, self.made.ring, 0)
+        return connect(identity, self.made.ring, 0)
 
     def say(self, sender, *parts):
         line = self.line(load_identity(self.made.identity(sender)))
@@ -57,9 +76,14 @@ class Victim:
 
     def message(self, tag=(VIEW, 1, 0), value=1.0, count=None, start=0):
         state = ExtractorState(torch.full((self.size if count is None else count,), value), start)
-        head, values = encode(self.terms, tag, Message(state))
-        return [head, *chunks(values)]
+        header, values = encode(self.terms, tag, Message(state))
+        return [header, *chunks(values)]
+
+    @property
+    def held(self):
+        """What has arrived: {(sender, tag): message}."""
+        return {key: message for key, (_, message) in self.member.inbox.held.items()}
 
     @property
     def untouched(self):
-        return not self.desk.inbox._held
+        return not self.held

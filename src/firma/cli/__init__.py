@@ -27,11 +27,11 @@ COMMANDS = {
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
     "advise": Entry("advise", "advise"),
-    "init": Entry("peer_ring", "init"),
-    "ring-file": Entry("peer_ring", "ring_file", settings=True),
-    "doctor": Entry("peer_check", "doctor"),
-    "join": Entry("peer", "join"),
-    "audit": Entry("peer_check", "audit"),
+    "init": Entry("init", "init"),
+    "ring-file": Entry("ring_file", "ring_file", settings=True),
+    "doctor": Entry("doctor", "doctor"),
+    "join": Entry("join", "join"),
+    "audit": Entry("audit", "audit"),
     "data": Entry("data", "commands"),
 }
 

@@ -11,7 +11,7 @@ from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.paper.advice import Advice, Gain
-    from firma.paper.profile import Profile
+    from firma.paper.federation_profile import Profile
 
 
 def advise(
@@ -34,7 +34,7 @@ def advise(
     """
     from firma.cli.console import print_json
     from firma.paper.advice import advise as advice
-    from firma.paper.profile import from_counts, from_split
+    from firma.paper.federation_profile import from_counts, from_split
     from firma.paper.published import published, shipped
     from firma.sweep.statistics import result_tables
     from firma.sweep.store import read_results

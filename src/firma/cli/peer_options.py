@@ -7,15 +7,15 @@ import typer
 
 from firma.errors import BadInput
 
-IdentityFolder = Annotated[Path, typer.Option(help="The folder with this site's key and certificate.")]
-RingPath = Annotated[Path, typer.Argument(help="The ring file that all members share.")]
-Listen = Annotated[str | None, typer.Option(help="HOST:PORT to listen on, if not as in the ring file.")]
+IdentityFolder = Annotated[Path, typer.Option(help="Folder with this site's key and certificate.")]
+RingPath = Annotated[Path, typer.Argument(help="Ring file that all members share.")]
+Listen = Annotated[str | None, typer.Option(help="HOST:PORT to listen on. Default: as in the ring file.")]
 DEFAULT_IDENTITY = Path("firma-identity")
 
 
 def needs_extra() -> None:
-    """Refuse to go on without the extra `peer`."""
+    """Refuse to run without the extra `peer`."""
     from importlib.util import find_spec
 
     if find_spec("grpc") is None or find_spec("cryptography") is None:
-        raise BadInput("peers need more packages: pip install 'firma[peer]'")
+        raise BadInput("this command requires the extra packages of peers: pip install 'firma[peer]'")

@@ -102,7 +102,7 @@ def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
     """Write what 2-opt saves for every preset, data set and scenario of the cells, without training."""
     from firma.cli.console import out as console
     from firma.data.catalogue import SIZES
-    from firma.sweep.ring_orders import order_rings, save_ring_orders
+    from firma.sweep.ring_savings import order_rings, save_ring_orders
     from firma.sweep.store import writing
 
     if any(cell.settings or cell.clients != SIZES[cell.dataset].clients for cell in cells):

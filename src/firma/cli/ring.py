@@ -28,7 +28,7 @@ def ring(
     from rich.table import Table
 
     from firma.cli.console import out, print_json
-    from firma.ring_report import ring_report
+    from firma.ring_cost import ring_report
 
     report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed)
     if json:

@@ -64,7 +64,7 @@ def load_dataset(source: DatasetSource) -> Dataset:
         return source
     if isinstance(source, str | os.PathLike):
         return _by_name(os.fspath(source))
-    from firma.data.arrays import from_arrays, from_torch, is_torch
+    from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
         return from_torch(source)

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.arrays import from_arrays
 from firma.data.dataset import Array, Dataset
+from firma.data.user_arrays import from_arrays
 from firma.errors import BadInput
 
 LABEL_NAMES = ("label", "y", "class", "target")

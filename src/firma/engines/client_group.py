@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.engines.engine import Federation
-from firma.mixing.blocks import Blocks, apply
+from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan
 from firma.training.backend import Backend, choose, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client
@@ -137,7 +137,7 @@ class ClientGroup:
 
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
-        return self.stack[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
+        return self.stack[:, self.layout.span(plan.part)]
 
     def train(self, plan: RoundPlan) -> list[float]:
         """Every client's local training; their training accuracies where a gate asks for them."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firma.mixing.blocks import Blocks
+from firma.mixing.matrix_blocks import Blocks
 
 
 def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -> list[tuple[int, ...]]:

@@ -19,8 +19,8 @@ from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.errors import BadInput
-from firma.mixing.blocks import Blocks
 from firma.mixing.kind import Average, kind_of
+from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
 from firma.training.backend import choose
 
@@ -109,7 +109,7 @@ class RayFederation:
         mixed = self._mix(plan, accuracies)
         tested = self._ask("test")
         answers(mixed)
-        shared = self.layout.span("model" if plan.shares == "model" else "extractor")
+        shared = self.layout.span(plan.part)
         messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 

@@ -11,9 +11,9 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import ClientGroup, torch_threads
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.message_passing import drive, transmitted
-from firma.mixing.blocks import Blocks
 from firma.mixing.kind import Average, Cost, exchange, kind_of
-from firma.mixing.order import neighbours
+from firma.mixing.matrix_blocks import Blocks
+from firma.mixing.ring_order import neighbours
 from firma.privacy.message_audit import Audit
 from firma.protocol import SERVER, Participant
 from firma.schedule import RoundPlan
@@ -90,7 +90,7 @@ class Simulation:
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
         run, whole = self.federation, self.parameters
-        shared = whole[:, self.layout.span("model" if plan.shares == "model" else "extractor")]
+        shared = whole[:, self.layout.span(plan.part)]
         kind = kind_of(plan.mixing)
         members = {
             i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], run.sizes[i], run.wire))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from firma.mixing.kind import FLOAT, NUMBER, Average, Cost
-from firma.mixing.order import neighbours
+from firma.mixing.ring_order import neighbours
 from firma.mixing.weights import by_size
 from firma.protocol import Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan

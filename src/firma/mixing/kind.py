@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.mixing.blocks import Blocks
+from firma.mixing.matrix_blocks import Blocks
 from firma.protocol import Exchanges, Expected, Message, Participant, Score
 from firma.schedule import Mixing, RoundPlan
 

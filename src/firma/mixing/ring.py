@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firma.mixing.blocks import Blocks, to_blocks
 from firma.mixing.kind import FLOAT, NUMBER, Cost
-from firma.mixing.order import neighbours
+from firma.mixing.matrix_blocks import Blocks, to_blocks
+from firma.mixing.ring_order import neighbours
 from firma.mixing.spectrum import Matrix
 from firma.mixing.weights import Row, pair, ring_row
 from firma.protocol import Exchange, Exchanges, Expected, Message, Participant, Score, state

@@ -8,9 +8,9 @@ import numpy as np
 
 from firma.data.catalogue import SIZES
 from firma.methods import METHODS, lookup, properties
+from firma.paper.federation_profile import Profile, heterogeneity, saving
 from firma.paper.grid import DATASETS, FULL
 from firma.paper.judging import ONE_SEED
-from firma.paper.profile import Profile, heterogeneity, saving
 from firma.schedule import passes
 from firma.sweep.runner import parameter_counts
 from firma.sweep.statistics import Case, ResultTable

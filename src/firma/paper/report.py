@@ -8,7 +8,7 @@ from firma.data.dataset import load_dataset
 from firma.data.partition import class_proportions, deal
 from firma.methods import METHODS, Method, base_name
 from firma.mixing import ring
-from firma.mixing.order import similarity, two_opt
+from firma.mixing.ring_order import similarity, two_opt
 from firma.paper.claims import CLAIMS
 from firma.paper.grid import CASES, DATASETS, FIXES, FULL, GATED, PLAIN, RIVALS, SCENARIOS, ablation_rows
 from firma.paper.judging import ClaimVerdict, higher

@@ -1,8 +1,8 @@
-"""Probes before a run: each says that all is well, or what to do."""
+"""Probes before a run: each passes, or says what to do."""
 
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,54 @@ import torch
 
 from firma.data.dataset import Dataset
 from firma.errors import BadInput
-from firma.peer.hello import PROBING, Hello, decode_hello
 from firma.peer.identity import Identity, load_identity, read_certificate
-from firma.peer.links import open_line, reason
-from firma.peer.log import Log
-from firma.peer.pulse import random_process, terms_of
-from firma.peer.reception import Reception, serve
-from firma.peer.ringfile import Ring
-from firma.peer.site import LocalSite
-from firma.peer.terms import Terms, WireError
+from firma.peer.membership.views import ControlMessage
+from firma.peer.ring_file import Ring
+from firma.peer.runtime.local_training import LocalSite
+from firma.peer.runtime.node import random_process, terms_of
+from firma.peer.transport.client import connect, reason
+from firma.peer.transport.server import Server
+from firma.peer.wire.heartbeat import PROBING, Heartbeat, decode_heartbeat, heartbeat
+from firma.peer.wire.message import Header, Verdict
+from firma.peer.wire.terms import Terms, WireError
+from firma.protocol import Message
 
-_SKEW = 300.0  # seconds by which clocks may differ before it is worth a word; nothing in a run depends on them
+_SKEW = 300.0  # seconds by which clocks may differ before it is reported; nothing in a run depends on them
 _SOON = datetime.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class _Probed:
+    """A receiver that answers heartbeats and takes nothing else."""
+
+    own: Callable[[], Heartbeat]
+
+    def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
+        """Tell who is here."""
+        del sender, heartbeat
+        return self.own()
+
+    def control(self, sender: int, message: ControlMessage) -> bytes:
+        """This site is not training yet."""
+        del sender, message
+        return b""
+
+    def announced(self, sender: int, header: Header) -> Verdict:
+        """This site is not training yet."""
+        del sender, header
+        return "early"
+
+    def progressed(self, sender: int) -> None:
+        """Nothing is taken."""
+
+    def arrived(self, sender: int, header: Header, message: Message) -> None:
+        """Nothing is taken."""
+
+    def turned_down(self, kind: str, sender: str, why: str) -> None:
+        """A doctor counts nothing."""
+
+    def cut_short(self, connection: str) -> None:
+        """A doctor counts nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +73,32 @@ class Finding:
 
 
 def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator[Finding]:
-    """All probes; hellos of other doctors are answered meanwhile, so that members can run it at the same time."""
+    """All probes; heartbeats of other doctors are answered meanwhile, so that members can run it at the same time."""
     try:
         identity = load_identity(folder)
         me = ring.place(identity)
     except BadInput as error:
         yield Finding(False, "identity", str(error))
         return
-    yield Finding(True, "identity", f"this site is {ring.names[me]}, and its key matches the ring file")
+    yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     terms = terms_of(ring, _blank(ring, me))
     process = random_process()
 
-    def hello() -> Hello:
-        return Hello(
-            terms.federation, terms.ring, terms.signature.digest, process, (0, 0, 0), time.time(), PROBING
-        )  # fmt: skip
+    def probing() -> Heartbeat:
+        return heartbeat(terms, process, (0, 0, 0), PROBING, time.time())
 
     address = listen or ring.members[me].address
     server: Any = None
     try:
-        server = serve(Reception(ring, terms, Log(None), hello), identity, address)
+        server = Server(ring, terms, _Probed(probing)).open(identity, address)
         yield Finding(True, "port", f"{address} is free and this site can listen there")
     except BadInput as error:
-        yield Finding(False, "port", f"{error}; if firma join is running here, that is why")
+        yield Finding(False, "port", f"{error}; expected if firma join is running here")
     try:
         deadline = time.monotonic() + wait
         for number in range(len(ring.members)):
-            yield _ask(ring, identity, number, terms, hello(), deadline, number == me)
+            yield _ask(ring, identity, number, terms, probing(), deadline, number == me)
         if server is not None:
             time.sleep(max(0.0, min(deadline - time.monotonic(), 2.0)))  # others may still be asking
     finally:
@@ -78,24 +112,28 @@ def _validity(ring: Ring, number: int) -> Finding:
     now, end = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
     about = f"certificate of {member.name}"
     if not certificate.not_valid_before_utc <= now <= end:
-        return Finding(False, about, f"not valid today (until {end:%Y-%m-%d}); check this clock, or firma init anew")
-    soon = ", soon: plan a new one" if end - now < _SOON else ""
+        return Finding(
+            False,
+            about,
+            f"not valid today (until {end:%Y-%m-%d}); check this clock, or create a new one with firma init",
+        )
+    soon = "; plan a new one soon" if end - now < _SOON else ""
     return Finding(True, about, f"valid until {end:%Y-%m-%d}{soon}")
 
 
 def _ask(
-    ring: Ring, identity: Identity, number: int, terms: Terms, hello: Hello, deadline: float, own: bool
+    ring: Ring, identity: Identity, number: int, terms: Terms, sent: Heartbeat, deadline: float, own: bool
 ) -> Finding:
     """Ask a member until it answers or time is up; this site asks itself to see that its address leads here."""
     member = ring.members[number]
     about = "my own address" if own else member.name
-    line = open_line(identity, ring, number)
+    line = connect(identity, ring, number)
     trouble = "no answer"
     try:
         while True:
             try:
-                answer = line.hello(hello.encode(), timeout=3.0)
-                return _compare(about, decode_hello(answer), terms)
+                answer = line.heartbeat(sent.encode(), timeout=3.0)
+                return _compare(about, decode_heartbeat(answer), terms)
             except WireError as error:
                 return Finding(False, about, str(error))
             except grpc.RpcError as error:
@@ -107,15 +145,15 @@ def _ask(
         line.channel.close()
 
 
-def _compare(about: str, answer: Hello, terms: Terms) -> Finding:
+def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
     if (answer.federation, answer.ring) != (terms.federation, terms.ring):
-        return Finding(False, about, "answers with another ring file; compare the digests of firma ring-file")
+        return Finding(False, about, "answers with another ring file; compare digests with firma ring-file")
     if answer.signature != terms.signature.digest:
-        return Finding(False, about, "has another model from the same ring file; install the same FIRMA")
+        return Finding(False, about, "builds another model from the same ring file; install the same version of FIRMA")
     skew = answer.clock - time.time()
     if abs(skew) > _SKEW:
         return Finding(
-            True, about, f"answers, same ring file and model; its clock is {skew:+.0f} s off, which is borne"
+            True, about, f"answers, same ring file and model; its clock is {skew:+.0f} s off, which does no harm"
         )
     return Finding(True, about, "answers with the pinned certificate, the same ring file, model and protocol version")
 
@@ -123,10 +161,10 @@ def _compare(about: str, answer: Hello, terms: Terms) -> Finding:
 def _advice(address: str, trouble: str) -> str:
     low = trouble.lower()
     if "certificate" in low or "handshake" in low or "ssl" in low:
-        return f"{address} answers with another certificate than pinned, or does not know ours ({trouble})"
+        return f"{address} answers with a certificate other than the pinned one, or does not know ours ({trouble})"
     if "refused" in low:
         return f"nobody listens on {address}; start firma doctor or firma join there ({trouble})"
-    return f"{address} does not answer; check the address, the firewall and that it is running ({trouble})"
+    return f"{address} does not answer; check the address, the firewall, and that it is running ({trouble})"
 
 
 def _blank(ring: Ring, me: int) -> LocalSite:

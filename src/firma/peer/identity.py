@@ -33,7 +33,7 @@ class Identity:
 def check_name(name: str) -> str:
     """A name that fits a certificate: lower-case letters, digits and hyphens."""
     if not NAME.fullmatch(name):
-        raise BadInput(f"name = {name!r}: take up to 63 lower-case letters, digits and hyphens, such as hospital-a")
+        raise BadInput(f"name = {name!r}: must be 1 to 63 lower-case letters, digits and hyphens, such as hospital-a")
     return name
 
 
@@ -41,15 +41,15 @@ def check_address(address: str) -> str:
     """HOST:PORT."""
     found = ADDRESS.fullmatch(address)
     if not found or not 0 < int(found[2]) < 65536:
-        raise BadInput(f"address = {address!r}: write HOST:PORT, such as ring.hospital-a.org:7443")
+        raise BadInput(f"address = {address!r}: must be HOST:PORT, such as ring.hospital-a.org:7443")
     return address
 
 
 def make_identity(folder: Path, name: str, days: int = 730) -> Identity:
-    """A new key and certificate in a folder; what is there already is never overwritten."""
+    """A new key and certificate in a folder; an existing key is never overwritten."""
     check_name(name)
     if (folder / _KEY).exists():
-        raise BadInput(f"identity = {str(folder)!r}: there is a key already; name another folder or keep this one")
+        raise BadInput(f"identity folder {str(folder)!r} already holds a key; use it, or choose another folder")
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -60,7 +60,7 @@ def make_identity(folder: Path, name: str, days: int = 730) -> Identity:
         _write(folder / _CERTIFICATE, made.certificate, 0o644)
         _write(folder / _KEY, made.key, 0o600)
     except OSError as error:
-        raise BadInput(f"identity = {str(folder)!r}: cannot write there ({error.strerror})") from None
+        raise BadInput(f"identity folder {str(folder)!r}: cannot write there ({error.strerror})") from None
     return made
 
 
@@ -71,16 +71,16 @@ def load_identity(folder: Path) -> Identity:
         found = Identity((folder / _KEY).read_bytes(), (folder / _CERTIFICATE).read_bytes())
     except OSError as error:
         raise BadInput(
-            f"identity = {str(folder)!r}: no key and certificate there ({error.strerror}); make them with firma init"
+            f"identity folder {str(folder)!r}: no key and certificate ({error.strerror}); create them with firma init"
         ) from None
     if os.name == "posix" and mode & 0o077:
-        raise BadInput(f"identity = {str(folder)!r}: others may read the key; chmod 600 {folder / _KEY}")
+        raise BadInput(f"identity folder {str(folder)!r}: the key is readable by others; run chmod 600 {folder / _KEY}")
     try:
         public = serialization.load_pem_private_key(found.key, None).public_key()
     except (ValueError, TypeError):
-        raise BadInput(f"identity = {str(folder)!r}: {_KEY} is not a private key in PEM") from None
+        raise BadInput(f"identity folder {str(folder)!r}: {_KEY} is not a private key in PEM format") from None
     if public != read_certificate(found.certificate).public_key():
-        raise BadInput(f"identity = {str(folder)!r}: the key does not belong to the certificate")
+        raise BadInput(f"identity folder {str(folder)!r}: the key does not belong to the certificate")
     return found
 
 
@@ -90,9 +90,9 @@ def read_certificate(pem: bytes) -> x509.Certificate:
         certificate = x509.load_pem_x509_certificate(pem)
         public = certificate.public_key()
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
-        raise BadInput("certificate: this is not one in PEM; paste what firma init wrote") from None
+        raise BadInput("certificate: not in PEM format; paste what firma init wrote") from None
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
-        raise BadInput("certificate: its key is not P-256; make it with firma init")
+        raise BadInput("certificate: the key must be P-256; create it with firma init")
     return certificate
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.mixing.order import neighbours
+from firma.mixing.ring_order import neighbours
 from firma.mixing.weights import Row
 from firma.report.drawing import INK, canvas
 

@@ -14,11 +14,11 @@ from firma.experiment import OnRound, run
 from firma.methods import lookup
 from firma.models.catalogue import mlp
 from firma.results import Result
-from firma.ring_report import ring_report
+from firma.ring_cost import ring_report
 from firma.schedule import phases, warmup_rounds
 from firma.settings import hyper_for
 from firma.sweep.cells import Cell
-from firma.sweep.ring_orders import ORDERED_METHOD
+from firma.sweep.ring_savings import ORDERED_METHOD
 from firma.sweep.store import save
 
 # Runs one cell: its result, and what 2-opt saves on its ring.

@@ -2,7 +2,7 @@
 
     RESULTS/digits-paper.jsonl    finished cells, sorted: adding a cell adds a line
     RESULTS/cells/KEY.PRESET.json    cells finished by the command that is running, or that was killed
-    RESULTS/rings.csv             see `ring_orders`
+    RESULTS/rings.csv             see `ring_savings`
 
 While a command runs, each finished cell is written as a small file, whole or not at all; `kill -9` loses the cell that
 is running and no other. The small files are folded into the files per data set and preset when the command ends, or
@@ -23,7 +23,7 @@ from firma.errors import BadInput
 from firma.results import Result, from_dict
 from firma.settings import changed_settings, hyper_for, split_for
 from firma.sweep.cells import RESULTS_VERSION, Cell, configuration, digest, key
-from firma.sweep.ring_orders import RingOrder, read_ring_orders
+from firma.sweep.ring_savings import RingOrder, read_ring_orders
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import llvmlite.binding
 import numpy as np
 from numba import njit, types
 
-from firma.training.sgemm import sgemm_address
+from firma.training.find_sgemm import sgemm_address
 from firma.training.tiled_adam import COLUMNS as TILE_COLUMNS
 from firma.training.tiled_adam import LANES, PANEL, TILED, UNROLL, VECTORS, pack, tile_adam
 from firma.training.tiled_adam import ROWS as TILE_ROWS

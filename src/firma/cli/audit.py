@@ -1,0 +1,35 @@
+"""`firma audit`: what left this site."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from firma.cli.options import Json
+from firma.cli.peer_options import needs_extra
+
+
+def audit(
+    file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder.")],
+    json: Json = False,
+) -> None:
+    """Report what left this site. Exit code 1: something other than the extractor and the agreed numbers left."""
+    needs_extra()
+    from firma.cli.console import print_json
+    from firma.peer.runtime.audit_log import audit as read_audit
+
+    found = read_audit(file)
+    if json:
+        print_json({key: getattr(found, key) for key in found.__dataclass_fields__})
+    else:
+        typer.echo(f"{found.site}: {found.messages} messages, {found.size:,} bytes")
+        for name, size in found.receivers.items():
+            typer.echo(f"  to {name}: {size:,} bytes")
+        typer.echo(f"  tensors: {', '.join(found.tensors) or 'none'}")
+        typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
+        for breach in found.breaches:
+            typer.echo(f"  BREACH {breach}")
+        verdict = "FAILED" if found.breaches else "passed: the extractor and agreed numbers left, nothing else"
+        typer.echo(f"audit {verdict}")
+    if found.breaches:
+        raise typer.Exit(1)

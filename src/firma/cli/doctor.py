@@ -1,0 +1,30 @@
+"""`firma doctor`: check a ring before a run."""
+
+from typing import Annotated
+
+import typer
+
+from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+
+
+def doctor(
+    ring: RingPath,
+    identity: IdentityFolder = DEFAULT_IDENTITY,
+    listen: Listen = None,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
+) -> None:
+    """Check the ring before a run. Exit code 1: a check failed. Members may run it at the same time."""
+    needs_extra()
+    from firma.peer.doctor import probe
+    from firma.peer.ring_file import read_ring
+
+    agreed = read_ring(ring)
+    typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
+    failed = 0
+    for finding in probe(agreed, identity, listen, wait):
+        failed += not finding.passed
+        typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
+    if failed:
+        typer.echo(f"{failed} checks failed: fix them before firma join")
+        raise typer.Exit(1)
+    typer.echo("all checks passed: firma join can start")

@@ -1,0 +1,137 @@
+"""`firma join`: take part in a real ring, round by round."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from firma.cli.options import Json
+from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+
+if TYPE_CHECKING:
+    from firma.peer.runtime.node import Outcome, Setup
+    from firma.peer.runtime.round_loop import RoundReport
+
+_WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
+_VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
+_METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
+LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
+
+
+def join(
+    ring: RingPath,
+    data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")],
+    identity: IdentityFolder = DEFAULT_IDENTITY,
+    state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
+    listen: Listen = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last round that all members have.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
+    wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
+    verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
+    metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
+    begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
+    json: Json = False,
+) -> None:
+    """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
+
+    Example: firma join ring.toml --data mine.npz --wire int8 --metrics 9100
+    """
+    needs_extra()
+    from firma.encoding import checked_wire
+    from firma.experiment import device_of
+    from firma.peer.identity import check_address, load_identity
+    from firma.peer.ring_file import read_ring
+    from firma.peer.runtime.node import Setup
+
+    device_of(device)
+    if listen is not None:
+        check_address(listen)
+    sends = checked_wire(wire) if wire is not None else None
+    setup = Setup(
+        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
+        begin_with,
+    )  # fmt: skip
+    outcome = _run(setup, quiet=json)
+    _finish(setup, outcome, json)
+
+
+def _run(setup: "Setup", quiet: bool) -> "Outcome":
+    """Drive the node; each way to stop has its sentence and its exit code."""
+    import signal
+    import sys
+    from contextlib import nullcontext
+    from functools import partial
+
+    import torch
+
+    from firma.peer.runtime.checkpoint import latest
+    from firma.peer.runtime.events import PeerLost
+    from firma.peer.runtime.metrics import Registry, RoundMetrics, node_metrics, serving
+    from firma.peer.runtime.node import Node
+
+    registry, rounds = Registry(), RoundMetrics(setup.ring)
+
+    def show(report: "RoundReport") -> None:
+        rounds.note(report)
+        if not quiet:
+            typer.echo(_line(report))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def notice(text: str) -> None:
+        print(f"firma: {text}", file=sys.stderr)
+
+    signal.signal(signal.SIGTERM, stop)
+    if setup.device == "cpu":
+        torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
+    try:
+        with serving(registry, setup.metrics) if setup.metrics is not None else nullcontext():
+            node = Node(setup, show, notice)
+            registry.register(rounds.collect, partial(node_metrics, node))
+            return node.run()
+    except PeerLost as error:
+        why, code = str(error), LOST
+    except KeyboardInterrupt:
+        why, code = "interrupted", 130
+    done = latest(setup.state)
+    print(f"firma: {why}; {done} rounds are saved in {setup.state}; continue with --resume", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _line(report: "RoundReport") -> str:
+    weights = " ".join(f"{name} {weight:.3f}" for name, weight in report.weights.items()) or "all by size"
+    return (
+        f"round {report.number}/{report.rounds}  ring {'-'.join(report.ring)}  weights {weights}  "
+        f"accuracy {report.accuracy:.4f}  sent {report.sent / 1000:,.1f} kB  {report.seconds:.2f} s "
+        f"(training {report.training:.2f} s)"
+    )
+
+
+def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
+    import json as encoder
+
+    from firma.atomic_files import write_whole
+    from firma.cli.console import print_json
+
+    document: dict[str, Any] = {
+        "federation": setup.ring.federation, "method": setup.ring.method, "history": list(outcome.history),
+        "order": list(outcome.order), "bytes": outcome.sent, "seconds": outcome.seconds,
+        "training_seconds": outcome.training, "processor_seconds": outcome.processor,
+        "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
+        "checkpoint": str(outcome.checkpoint),
+    }  # fmt: skip
+    write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n")
+    if json:
+        print_json(document)
+        return
+    share = outcome.training / outcome.seconds if outcome.seconds else 0.0
+    worked = outcome.training_processor / outcome.processor if outcome.processor else 0.0
+    done = [accuracy for accuracy in outcome.history if accuracy is not None]
+    last = done[-1] if done else float("nan")
+    spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
+    typer.echo(f"done: accuracy {last:.4f}, {spent}")
+    typer.echo(f"Written: {setup.state}")

@@ -1,0 +1,81 @@
+"""`firma ring-file`: what all members of a ring agree on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firma.cli.options import WIRE_HELP, Changes, changes
+from firma.cli.peer_options import needs_extra
+from firma.errors import BadInput
+from firma.methods import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    from firma.peer.ring_file import Ring
+
+
+def ring_file(
+    path: Annotated[Path, typer.Argument(help="Ring file to check, or with --member to write.")],
+    member: Annotated[
+        list[Path] | None,
+        typer.Option(help="A site.toml written by firma init; repeat for each member, in ring order."),
+    ] = None,
+    federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
+    method: Annotated[str, typer.Option(help="A ring method that shares extractors only.")] = DEFAULT_METHOD,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
+    shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
+    labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
+    proportions: Annotated[
+        str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
+    ] = "plain",
+    wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} A site may choose another for its own messages.")] = "float32",
+    patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is left out.")] = 60.0,
+    gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
+    quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
+    set_: Changes = None,
+) -> None:
+    """Write a ring file from the members' site.toml files, or check one and show what was agreed.
+
+    Example: firma ring-file ring.toml --member a/site.toml --member b/site.toml --federation trial
+    --shape 8x8 --labels 10
+    """
+    needs_extra()
+    from firma.atomic_files import write_whole
+    from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
+
+    if member:
+        if path.exists():
+            raise BadInput(f"ring file {str(path)!r}: already exists; choose another name")
+        values = {
+            "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
+            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
+            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
+            "members": [read_site(each).model_dump() for each in member],
+        }  # fmt: skip
+        try:
+            write_whole(path, ring_toml(checked(values)))
+        except OSError as error:
+            raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
+    _show_ring(path, read_ring(path))
+
+
+def _show_ring(path: Path, ring: "Ring") -> None:
+    from firma.peer.identity import fingerprint
+
+    typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
+    for member in ring.members:
+        typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
+
+
+def _shape(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split("x")]
+    except ValueError:
+        raise BadInput(f"shape = {text!r}: must be numbers separated by x, such as 28x28") from None
+
+
+def _labels(text: str) -> list[str]:
+    return [str(n) for n in range(int(text))] if text.isdigit() else [each.strip() for each in text.split(",")]

@@ -1,0 +1,101 @@
+"""The failure detector: which member was heard when, and which must be given up. Pure: `now` is handed in.
+
+`now` is this machine's monotonic clock, in seconds; clocks of different machines are never compared.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from firma.peer.membership.views import View
+from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a member waits before it acts."""
+
+    silence: float  # of a neighbour, before it is given up
+    gathering: float  # at a start, for everybody to appear
+    stalled: float = 3600.0  # of own training, before it counts as hanging
+
+
+@dataclass
+class FailureDetector:
+    """The last heartbeat of each member and when it was last heard."""
+
+    me: int
+    names: tuple[str, ...]
+    patience: Patience
+    started: float
+    last_heard: dict[int, float] = field(default_factory=dict)
+    heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
+    trouble: dict[int, str] = field(default_factory=dict)  # what last went wrong in reaching a member
+    _arrived: dict[int, float] = field(default_factory=dict)  # when the last heartbeat came
+
+    def heard(self, member: int, now: float) -> None:
+        """Anything arrived from a member."""
+        self.last_heard[member] = now
+
+    def heartbeat(self, member: int, heartbeat: Heartbeat, now: float) -> None:
+        """A heartbeat arrived; one that only probes is not of a member at work."""
+        if heartbeat.status != PROBING:
+            self.heard(member, now)
+            self.trouble.pop(member, None)
+            self.heartbeats[member], self._arrived[member] = heartbeat, now
+
+    def alive(self, now: float) -> list[int]:
+        """Members that are there, this one included."""
+        return [n for n in range(len(self.names)) if n == self.me or (self._here(n) and not self.silent(n, now))]
+
+    def silent(self, member: int, now: float, since: float = float("-inf")) -> bool:
+        """Whether a member has been silent for longer than is tolerated, counted from `since` at the earliest."""
+        return now - max(self.last_heard.get(member, self.started), since) > self.patience.silence
+
+    def at_work(self, view_number: int, now: float) -> list[int]:
+        """Other members that are there and have a seat in a view at least as new as this one."""
+        working = (RUNNING, STALLED, FINISHED)
+        others = [n for n in self.alive(now) if n != self.me and self.heartbeats[n].status in working]
+        return [n for n in others if self.heartbeats[n].tag[0] >= max(view_number, 1)]
+
+    def asking(self, view_number: int, now: float) -> list[int]:
+        """Members that want a seat and know the present view."""
+        last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me}
+        return [n for n, heartbeat in last.items() if heartbeat.status == ASKING and heartbeat.tag[0] == view_number]
+
+    def finished(self, view: View) -> list[int]:
+        """Members of the view that have completed all rounds in it."""
+        done = {n for n, beat in self.heartbeats.items() if beat.status == FINISHED and beat.tag[0] == view.number}
+        return [member for member in view.order if member in done]
+
+    def returned(self, member: int) -> bool:
+        """Whether a member is there without a seat, so that the next view can have it."""
+        return member in self.heartbeats and self.heartbeats[member].status in (ASKING, WAITING)
+
+    def knows(self, member: int) -> int:
+        """Number of the newest view that a member knows."""
+        return self.heartbeats[member].tag[0]
+
+    def suspects(self, view: View, neighbours: Iterable[int], since: float, now: float) -> dict[int, str]:
+        """Members of a view that began at `since` that must be given up, and why.
+
+        Silence counts for neighbours only: a member does not judge members that it does not need.
+        """
+        found: dict[int, str] = {}
+        for seat in view.ring:
+            heartbeat, name = self.heartbeats.get(seat.member), self.names[seat.member]
+            if seat.member == self.me:
+                continue
+            if heartbeat is not None and heartbeat.process != seat.process:
+                if self._arrived[seat.member] >= since:
+                    found[seat.member] = f"{name} was started again"
+            elif heartbeat is not None and heartbeat.status == LEAVING:
+                found[seat.member] = f"{name} has stopped"
+            elif heartbeat is not None and heartbeat.status == STALLED and heartbeat.tag[0] == view.number:
+                found[seat.member] = f"{name} hangs in its training"
+            elif seat.member in neighbours and self.silent(seat.member, now, since):
+                trouble = self.trouble.get(seat.member, "no answer")
+                found[seat.member] = f"{name} has been silent for {self.patience.silence:g} s ({trouble})"
+        return found
+
+    def _here(self, member: int) -> bool:
+        return member in self.heartbeats and self.heartbeats[member].status != LEAVING

@@ -1,0 +1,182 @@
+"""The ring file, `ring.toml`: all that the members have agreed on, and the digest by which they compare it."""
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from firma.encoding import Wire
+from firma.errors import BadInput
+from firma.methods import DEFAULT_METHOD, Method, lookup
+from firma.mixing.kind import kind_of
+from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
+from firma.schedule import plan
+from firma.settings import Hyper, Preset, hyper_for, sentence
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Site(BaseModel):
+    """One member, as `firma init` prints it: nothing here is secret."""
+
+    model_config = _STRICT
+
+    name: Annotated[str, AfterValidator(check_name)]
+    address: Annotated[str, AfterValidator(check_address)]
+    certificate: Annotated[str, AfterValidator(lambda pem: canonical(pem.encode()).decode())]
+
+
+class Task(BaseModel):
+    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`."""
+
+    model_config = _STRICT
+
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    labels: tuple[str, ...] = Field(min_length=2)
+    scale: float = Field(1 / 255, gt=0)
+    model: Literal["mlp"] = "mlp"
+
+
+class Ring(BaseModel):
+    """A federation as its members agreed on it; the order of `members` is the given order of the ring."""
+
+    model_config = _STRICT
+
+    federation: str = Field(min_length=1, max_length=200)
+    method: str = DEFAULT_METHOD
+    rounds: int = Field(10, ge=1, le=1_000_000)
+    seed: int = Field(0, ge=0)
+    preset: Preset = "recommended"
+    proportions: Literal["plain", "noisy", "none"] = (
+        "plain"  # what members publish about their classes to order the ring
+    )
+    epsilon: float = Field(1.0, gt=0)  # of the noise, where proportions are noisy
+    wire: Wire = "float32"  # how extractors are encoded in messages; a site may choose another for its own
+    patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
+    gathering: float = Field(600.0, gt=0)  # seconds within which all members must have appeared
+    stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
+    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
+    set: Mapping[str, Any] = Field(default_factory=dict)
+    task: Task
+    members: tuple[Site, ...] = Field(min_length=2)
+
+    @property
+    def row(self) -> Method:
+        """The method's row."""
+        return lookup(self.method)
+
+    @property
+    def hyper(self) -> Hyper:
+        """The method's numbers."""
+        return hyper_for(self.method, self.preset, self.set)
+
+    @property
+    def digest(self) -> bytes:
+        """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Members' names; a member's place here is its number."""
+        return tuple(member.name for member in self.members)
+
+    @property
+    def needed(self) -> int:
+        """Members that must be present: a majority, or the quorum if that is larger."""
+        return max(self.quorum, len(self.members) // 2 + 1)
+
+    def place(self, identity: Identity) -> int:
+        """The number of the member whose certificate this is."""
+        mine = canonical(identity.certificate).decode()
+        for number, member in enumerate(self.members):
+            if member.certificate == mine:
+                return number
+        raise BadInput(
+            "identity: this site's certificate is not in the ring file; send the site.toml of firma init again"
+        )
+
+
+def read_ring(path: Path) -> Ring:
+    """A ring file, checked."""
+    return checked(_parsed("ring file", path))
+
+
+def read_site(path: Path) -> Site:
+    """What `firma init` wrote for the others."""
+    try:
+        return Site.model_validate(_parsed("member", path))
+    except ValidationError as error:
+        raise BadInput(f"member {str(path)!r}: {sentence(error)}") from None
+
+
+def _parsed(what: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{what} {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # bad TOML, bad UTF-8, a number of thousands of digits, deep nesting
+        raise BadInput(f"{what} {str(path)!r}: not valid TOML ({error})") from None
+
+
+def checked(values: Mapping[str, Any]) -> Ring:
+    """A ring from plain data; every mistake is one sentence."""
+    try:
+        ring = Ring.model_validate(dict(values))
+    except ValidationError as error:
+        raise BadInput(f"ring file: {sentence(error)}") from None
+    _check_members(ring)
+    endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
+    if endless:
+        raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
+    row, hyper = ring.row, ring.hyper
+    usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
+    if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
+        raise BadInput(f"ring file: method = {ring.method!r}: peers require a ring method that shares extractors only")
+    if row.warmup == "yes" and hyper.warmup_shares != "extractor":
+        raise BadInput(
+            f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
+        )
+    return ring
+
+
+def _check_members(ring: Ring) -> None:
+    for what in ("name", "address", "certificate"):
+        values = [getattr(member, what) for member in ring.members]
+        twice = next((member for member in ring.members if values.count(getattr(member, what)) > 1), None)
+        if twice is not None:
+            raise BadInput(f"ring file: two members have the {what} of {twice.name}; each member needs its own")
+    for member in ring.members:
+        if certified_name(read_certificate(member.certificate.encode())) != member.name:
+            raise BadInput(
+                f"ring file: the certificate of {member.name} is for another name; ask the site for the right one"
+            )
+    if ring.quorum and not len(ring.members) // 2 < ring.quorum <= len(ring.members):
+        raise BadInput(
+            f"ring file: quorum = {ring.quorum}: must be more than half of the {len(ring.members)} members, or 0"
+        )
+    if len(set(ring.task.labels)) < len(ring.task.labels):
+        raise BadInput("ring file: labels must not repeat")
+
+
+def site_toml(site: Site) -> str:
+    """A member as TOML, to be sent to the others."""
+    return f"name = {_text(site.name)}\naddress = {_text(site.address)}\ncertificate = '''\n{site.certificate}'''\n"
+
+
+def ring_toml(ring: Ring) -> str:
+    """The ring as TOML; `read_ring` of it is the same ring."""
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
+    lines = [f"{key} = {_text(value)}" for key, value in values.items()]
+    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
+        lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
+
+
+def _text(value: object) -> str:
+    """A TOML value: JSON spells strings, numbers, truths and lists of them the same, but for one character."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

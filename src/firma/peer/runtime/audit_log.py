@@ -1,0 +1,130 @@
+"""The audit log: everything that left this site, read off the bytes that were sent, and the verdict on it."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firma.encoding import size as encoded_size
+from firma.errors import BadInput
+from firma.peer.ring_file import Ring
+from firma.peer.wire.message import decode_header
+from firma.peer.wire.terms import Tag, Terms
+
+AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
+
+
+class AuditLog:
+    """Appends a line for every message before it leaves."""
+
+    def __init__(self, path: Path, ring: Ring, me: int, terms: Terms) -> None:
+        self._ring, self._terms, self._lock = ring, terms, threading.Lock()
+        self._file = path.open("a", encoding="utf-8")
+        tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
+        self._line(
+            {
+                "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
+                "members": len(ring.members), "extractor": tensors,
+            }
+        )  # fmt: skip
+        self.sent = 0
+        self._sent_to: Counter[str] = Counter()
+
+    def record_message(self, member: int, tag: Tag, header: bytes, size: int) -> None:
+        """Record one message to a member: its header is decoded again, so that the line says what the bytes say."""
+        decoded = decode_header(self._terms, header)
+        numbers = [
+            name for name, value in (("accuracy", decoded.accuracy), ("weight", decoded.weight)) if value is not None
+        ]
+        tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in decoded.cuts]
+        self._line(
+            {
+                "time": round(time.time(), 3), "turn": tag[1], "step": tag[2], "to": self._ring.names[member],
+                "tensors": tensors, "numbers": numbers, "wire": decoded.wire, "bytes": len(header) + size,
+            }
+        )  # fmt: skip
+        with self._lock:
+            self.sent += len(header) + size
+            self._sent_to[self._ring.names[member]] += len(header) + size
+
+    def totals(self) -> dict[str, int]:
+        """Bytes sent so far, by member."""
+        with self._lock:
+            return dict(self._sent_to)
+
+    def record_control(self, member: int, numbers: list[str], size: int) -> None:
+        """Record one control message to a member; `numbers` are the agreed kinds of numbers in it."""
+        self._line(
+            {
+                "time": round(time.time(), 3), "turn": 0, "step": 0, "to": self._ring.names[member],
+                "tensors": [], "numbers": numbers, "bytes": size,
+            }
+        )  # fmt: skip
+        with self._lock:
+            self.sent += size
+            self._sent_to[self._ring.names[member]] += size
+
+    def _line(self, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._file.write(json.dumps(facts) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """No more lines. A line that could not be written was reported then."""
+        with self._lock, suppress(OSError):
+            self._file.close()
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit file holds: totals, and every breach of what was agreed."""
+
+    site: str
+    messages: int
+    size: int
+    receivers: Mapping[str, int]
+    tensors: tuple[str, ...]
+    numbers: tuple[str, ...]
+    breaches: tuple[str, ...]
+
+
+def audit(path: Path) -> AuditReport:
+    """Read an audit file; anything that is neither the extractor nor an agreed number is a breach."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        allowed: dict[str, list[int]] = lines[0]["extractor"]
+        classes: int = lines[0]["classes"]
+        members: int = lines[0].get("members", 0)
+        sent = [line for line in lines if "to" in line]
+        receivers: dict[str, int] = {}
+        for line in sent:
+            receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
+        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
+        tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
+        numbers = {number for line in sent for number in line["numbers"]}
+        site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise BadInput(f"audit file {str(path)!r}: cannot be read ({error})") from None
+    return AuditReport(
+        site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches)
+    )  # fmt: skip
+
+
+def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int, members: int) -> list[str]:
+    found = []
+    content = 0
+    for tensor in line["tensors"]:
+        content += encoded_size(line.get("wire", "float32"), tensor["count"])
+        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
+            found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
+    found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
+    most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
+    most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
+    if line["bytes"] > most:
+        found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
+    return found

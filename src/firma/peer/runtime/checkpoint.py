@@ -1,0 +1,170 @@
+"""A site's state after each round on disk: written whole, synced, then renamed into place.
+
+Each carries the number of the view in which it was made. When a later view begins at an earlier round, that round's
+checkpoint is marked with the view and the rounds after it are dropped: the newest is the last round of the newest view.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from firma.atomic_files import replace_synced, whole_folder, write_synced
+from firma.errors import BadInput
+from firma.peer.runtime.local_training import LocalSite
+from firma.training.backend import portable, resume
+from firma.training.local_step import upgraded
+
+_PREFIX, _FACTS = "round-", "state.json"
+History = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint: rounds done, the view's number and order, test accuracies so far (None: it took no part)."""
+
+    rounds: int
+    epoch: int
+    order: tuple[int, ...]
+    history: tuple[float | None, ...]
+    tensors: Mapping[str, Tensor]
+
+
+def write(
+    folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int
+) -> Path:
+    """Save the site after round len(history); the last `keep` checkpoints stay, for other members may be behind."""
+    rounds = len(history)
+    target = folder / f"{_PREFIX}{rounds:06d}"
+    raw = save(_tensors(site))
+    facts = {
+        "format": 3, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
+        "sha256": hashlib.sha256(raw).hexdigest(),
+    }  # fmt: skip
+    try:
+        with whole_folder(target) as draft:
+            write_synced(draft / "state.safetensors", raw)
+            write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
+        for old in _found(folder)[:-keep]:
+            shutil.rmtree(old)
+    except OSError as error:
+        raise BadInput(
+            f"state folder {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); "
+            "the rounds before are safe, make room and continue with --resume"
+        ) from None
+    return target
+
+
+def mark(folder: Path, rounds: int, epoch: int) -> None:
+    """A view begins at this round: mark its checkpoint, then drop the rounds after it. Safe to be cut short."""
+    path = folder / f"{_PREFIX}{rounds:06d}" / _FACTS
+    try:
+        if path.exists():
+            facts: dict[str, Any] = json.loads(path.read_text())
+            replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode())
+        _drop_after(folder, rounds)
+    except OSError as error:
+        raise BadInput(f"state folder {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
+
+
+def tidy(folder: Path) -> tuple[int, int]:
+    """(view, rounds) of the newest checkpoint after dropping what an older view left behind; (0, 0): none."""
+    marks = [(_epoch(path), _rounds(path)) for path in _found(folder)]
+    if not marks:
+        return 0, 0
+    newest = max(marks)
+    _drop_after(folder, newest[1])
+    return newest
+
+
+def latest(folder: Path) -> int:
+    """Rounds in the newest checkpoint; 0 if there is none."""
+    return max(((_epoch(path), _rounds(path)) for path in _found(folder)), default=(0, 0))[1]
+
+
+def any_in(folder: Path) -> bool:
+    """Whether there is a checkpoint at all, be it that of round 0."""
+    return bool(_found(folder))
+
+
+def nearest(folder: Path, rounds: int) -> int:
+    """The last round up to this one that has a checkpoint, or else the first after it. There is always one."""
+    held = [_rounds(path) for path in _found(folder)]
+    return max((each for each in held if each <= rounds), default=min(held, default=0))
+
+
+def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
+    """The checkpoint after that many rounds, if it is whole and of this ring; None: of any."""
+    path = folder / f"{_PREFIX}{rounds:06d}"
+    try:
+        facts: dict[str, Any] = json.loads((path / _FACTS).read_text())
+        raw = (path / "state.safetensors").read_bytes()
+        if hashlib.sha256(raw).hexdigest() != facts["sha256"]:
+            raise ValueError("its hash is wrong")
+        same = ring is None or facts["ring"] == ring.hex()
+        tensors = load(raw)
+        if facts.get("steps"):  # of version 0.1, which kept them apart
+            tensors["steps"] = torch.tensor([int(facts["steps"][part]) for part in ("extractor", "head")])
+        saved = Saved(facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), tensors)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
+        raise BadInput(_damaged(path, error)) from None
+    if not same:
+        raise BadInput(
+            f"checkpoint {str(path)!r}: it belongs to another ring file; pass another --state, or start over"
+        )
+    return saved
+
+
+def begin(site: LocalSite, folder: Path) -> None:
+    """Put a site where an earlier ring left it, if that ring's model was the same."""
+    if not any_in(folder):
+        raise BadInput(f"--begin-with {str(folder)!r} holds no checkpoint")
+    saved = read(folder, latest(folder), None)
+    both = (upgraded(saved.tensors, site.client), _tensors(site))
+    shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in both]
+    if shapes[0] != shapes[1]:
+        raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
+    restore(site, saved)
+
+
+def restore(site: LocalSite, saved: Saved) -> None:
+    """Put a site back into the state that was saved."""
+    resume(site.backend, site.client, upgraded(saved.tensors, site.client))
+
+
+def _tensors(site: LocalSite) -> dict[str, Tensor]:
+    """Everything in torch's layout, so that a site may resume on another device or backend."""
+    return {name: tensor.contiguous() for name, tensor in portable(site.backend, site.client).items()}
+
+
+def _found(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_PREFIX}[0-9]*"))
+
+
+def _rounds(path: Path) -> int:
+    return int(path.name.removeprefix(_PREFIX))
+
+
+def _epoch(path: Path) -> int:
+    try:
+        return int(json.loads((path / _FACTS).read_text())["epoch"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(_damaged(path, error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to continue from the round before"
+
+
+def _drop_after(folder: Path, rounds: int) -> None:
+    for path in _found(folder):
+        if _rounds(path) > rounds:
+            shutil.rmtree(path)

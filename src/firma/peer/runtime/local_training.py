@@ -1,0 +1,152 @@
+"""Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firma.data.dataset import Dataset, load_dataset
+from firma.engines.client_group import WorkerPool
+from firma.errors import BadInput
+from firma.models.split_model import build_model
+from firma.peer.ring_file import Ring, Task
+from firma.schedule import RoundPlan
+from firma.training.backend import choose, train_round
+from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, recipe
+
+_SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
+
+
+def load_own(path: str, task: Task) -> Dataset:
+    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
+    own = load_dataset(Path(path))
+    if own.shape != tuple(task.shape):
+        raise BadInput(
+            f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}"
+        )
+    unknown = [name for name in own.labels if name not in task.labels]
+    if unknown:
+        raise BadInput(f"data = {path!r}: label {unknown[0]} is not one of the ring file's labels")
+    numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
+    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
+    return Dataset(
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
+    )
+
+
+def check_gate(ring: Ring) -> None:
+    """Refuse to verify a gate that the method does not have."""
+    if ring.row.gate != "yes":
+        raise BadInput(f"--verify-gate requires a method with a gate; {ring.method!r} has no gate to verify")
+
+
+def proportions(own: Dataset) -> tuple[float, ...]:
+    """(C,) shares of the classes in the training data."""
+    counts = np.bincount(own.y_train, minlength=own.classes)
+    return tuple(float(share) for share in counts / counts.sum())
+
+
+def noisy_proportions(own: Dataset, epsilon: float) -> tuple[float, ...]:
+    """(C,) shares with Laplace noise on the counts: ε-differentially private for one sample more or less.
+
+    The noise comes from the system, not from the federation's seed, which everybody knows.
+    """
+    counts = np.bincount(own.y_train, minlength=own.classes)
+    noise: NDArray[np.float64] = np.random.default_rng().laplace(0.0, 1 / epsilon, own.classes)
+    kept = np.maximum(counts + noise, 0.0)
+    total = kept.sum()
+    shares = kept / total if total > 0 else np.full(own.classes, 1 / own.classes)
+    return tuple(float(share) for share in shares)
+
+
+class LocalSite:
+    """One client and its trainer. `shared` is the extractor in torch's layout, which is also the wire's."""
+
+    def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
+        self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
+        sizes = (self.hyper.hidden, self.hyper.embedding)
+        number = me if self.hyper.initial == "per-client" else 0
+        model = build_model(ring.task.model, ring.task.shape, len(ring.task.labels), sizes, ring.seed, number)
+        self.layout = model.layout()
+        self._recipe = recipe(self.row, self.hyper)
+        self.backend = choose(model, device, self._recipe, self.hyper.batch)
+        self._workers = WorkerPool(self.backend, 1, 1)
+        self.processor = 0.0  # seconds of a core that training took
+
+        def tensor(stored: NDArray[np.generic]) -> Tensor:
+            kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
+            return torch.from_numpy(np.ascontiguousarray(kept))
+
+        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
+        data = ClientData(tensor(own.x_train), labels, tensor(own.x_test), test_labels, own.scale)
+        self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
+
+    @property
+    def parameters(self) -> Tensor:
+        """(P,) parameters as torch lays them out, head included: they stay here."""
+        return self.backend.outward(self.client.parameters)
+
+    @parameters.setter
+    def parameters(self, values: Tensor) -> None:
+        self.client.parameters.copy_(self.backend.inward(values))
+
+    @property
+    def shared(self) -> Tensor:
+        """(E,) extractor alone, a copy: no memory is shared with the head."""
+        return self.parameters[self.layout.span("extractor")].clone()
+
+    def blend(self, extractor: Tensor) -> None:
+        """Take over a mixed extractor; the head stays as it is."""
+        whole = self.parameters
+        whole[self.layout.span("extractor")] = extractor.to(whole)
+        self.parameters = whole
+
+    def prepare(self, plan: RoundPlan) -> None:
+        """Load the compiled kernels before the run: a round of no epochs, which changes nothing."""
+        self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
+        self.test()
+
+    def train(self, plan: RoundPlan) -> float:
+        """One round's local training; the training accuracy where a gate asks for it, else 1."""
+        job = Job(self._recipe, plan.phases, self.hyper.batch)
+
+        def work(trainer: Trainer, client: Client) -> float:
+            before = time.thread_time()
+            accuracy = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
+            self.processor += time.thread_time() - before
+            return accuracy
+
+        return self._workers.each([self.client], work)[0]
+
+    def score(self, extractor: Tensor) -> float:
+        """Accuracy of another's extractor under this site's head on its training data, every n-th where there are many.
+
+        It is a stand-in that is scored: nothing of this site changes.
+        """
+        whole = self.parameters
+        whole[self.layout.span("extractor")] = extractor.to(whole)
+        data = self.client.data
+        apart = -(-len(data.labels) // _SCORED)
+        scored = replace(data, inputs=data.inputs[::apart].contiguous(), labels=data.labels[::apart].contiguous())
+        stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return trainer.correct(client, test=False) / len(client.data.labels)
+
+        return self._workers.each([stand_in], work)[0]
+
+    def test(self) -> float:
+        """Accuracy on this site's test data."""
+
+        def work(trainer: Trainer, client: Client) -> float:
+            return trainer.correct(client, test=True) / len(client.data.test_labels)
+
+        return self._workers.each([self.client], work)[0]
+
+    def close(self) -> None:
+        """End the worker thread."""
+        self._workers.close()

@@ -1,0 +1,177 @@
+"""A node: one member of one run, put together from its files, its site, its machine and its threads."""
+
+import random
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firma.encoding import Wire
+from firma.errors import BadInput
+from firma.peer.identity import Identity
+from firma.peer.membership.failure_detector import Patience
+from firma.peer.membership.proposer import rules_of
+from firma.peer.membership.views import MemberState
+from firma.peer.ring_file import Ring
+from firma.peer.runtime import checkpoint
+from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.driver import Driver
+from firma.peer.runtime.event_log import EventLog
+from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
+from firma.peer.runtime.member_machine import Agreement, Member, Start
+from firma.peer.runtime.promises import Promises, published_proportions
+from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
+from firma.peer.transport.server import Server
+from firma.peer.wire.terms import Terms, federation_tag, signature
+from firma.schedule import RoundPlan, plan
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a run."""
+
+    history: tuple[float | None, ...]  # test accuracy by round; None where this site took no part
+    order: tuple[str, ...]
+    parameters: Tensor
+    sent: int
+    seconds: float
+    training: float  # seconds of them
+    processor: float  # seconds of a core
+    training_processor: float  # seconds of them
+    refused: dict[str, int]
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who a member is, where its files are, and what it listens on."""
+
+    ring: Ring
+    identity: Identity
+    data: str
+    state: Path
+    listen: str | None = None  # default: the address in the ring file
+    resume: bool = False
+    device: str = "cpu"
+    wire: Wire | None = None  # how this site's extractor is encoded; default: as the ring file says
+    verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
+    metrics: str | None = None  # HOST:PORT of /metrics
+    begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
+
+
+def terms_of(ring: Ring, site: LocalSite) -> Terms:
+    """What every message must agree with."""
+    return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), len(ring.task.labels))
+
+
+def random_process() -> int:
+    """A number for this process; a member that is started again has another one."""
+    return secrets.randbits(63)
+
+
+def agreement_of(ring: Ring, terms: Terms) -> Agreement:
+    """What a member's decisions depend on, read off the ring file."""
+    row, hyper = ring.row, ring.hyper
+
+    @lru_cache(maxsize=1024)
+    def planned(members: int, number: int) -> RoundPlan:
+        return plan(row, hyper, members, ring.rounds, number)
+
+    patience = Patience(ring.patience, ring.gathering, ring.stalled)
+    return Agreement(ring.names, ring.rounds, rules_of(ring), patience, planned, terms)
+
+
+class Node:
+    """One member of one run; `run` does it all."""
+
+    def __init__(self, setup: Setup, on_round: OnRound, on_notice: OnNotice = lambda text: None) -> None:
+        ring = setup.ring
+        self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
+        if setup.verify_gate:
+            check_gate(ring)
+        self._own = load_own(setup.data, ring.task)
+        self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
+        self.terms = terms_of(ring, self.site)
+        held = checkpoint.latest(setup.state)
+        if held and not setup.resume:
+            where = str(setup.state)
+            raise BadInput(
+                f"state folder {where!r} already holds {held} rounds; pass --resume to continue, "
+                "or choose another folder"
+            )
+        if setup.begin_with is not None and not checkpoint.any_in(setup.state):
+            checkpoint.begin(self.site, setup.begin_with)
+        promises = Promises(setup.state, ring)
+        memory = promises.read()  # whether they are whole and of this ring, before anything is written
+        try:
+            setup.state.mkdir(parents=True, exist_ok=True)
+            self.log = EventLog(setup.state / "log.jsonl")
+            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
+            state, saved = self._past()
+        except OSError as error:
+            raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
+        samples, wire = len(self._own.y_train), setup.wire or ring.wire
+        start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
+        self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
+        self.driver = Driver(
+            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log
+        )  # fmt: skip
+        self.server = Server(ring, self.terms, self.driver)
+        self._loop = RoundLoop(
+            ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice
+        )  # fmt: skip
+        self._stop = threading.Event()
+        self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
+
+    def _past(self) -> tuple[MemberState, checkpoint.Saved]:
+        """What this site says about itself, and where it was; its first state is saved as round 0."""
+        state, digest, ring = self.setup.state, self.ring.digest, self.ring
+        shares: tuple[float, ...] = ()
+        if ring.row.order != "given" and ring.proportions != "none":
+            noisy = ring.proportions == "noisy"
+            drawn = noisy_proportions(self._own, ring.epsilon) if noisy else proportions(self._own)
+            shares = published_proportions(state, drawn)
+        number, rounds = checkpoint.tidy(state)
+        if not checkpoint.any_in(state):
+            checkpoint.write(state, self.site, digest, 0, (), [], 1)
+        saved = checkpoint.read(state, rounds, digest)
+        checkpoint.restore(self.site, saved)
+        return MemberState(random_process(), number, rounds, shares=shares), saved
+
+    def run(self) -> Outcome:
+        """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
+        began, processor, trained = time.perf_counter(), time.process_time(), self.site.processor
+        listen, loop = self.setup.listen or self.ring.members[self.me].address, self._loop
+        listening = self.server.open(self.setup.identity, listen)
+        clock = threading.Thread(target=self.driver.run_clock, args=(self._stop, self._each_tick), daemon=True)
+        clock.start()
+        self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
+        try:
+            loop.run()
+        finally:
+            self._close(listening, clock)
+        return Outcome(
+            tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.parameters,
+            self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
+            self.site.processor - trained, self.log.total(),
+            self.setup.state / f"round-{len(loop.history):06d}",
+        )  # fmt: skip
+
+    def _each_tick(self) -> None:
+        self.server.cancel_unmoved(self.ring.patience)
+
+    def _close(self, listening: Any, clock: threading.Thread) -> None:
+        self._stop.set()
+        clock.join()
+        self.driver.close()
+        listening.stop(0.2).wait()
+        self.site.close()
+        self.log.event("stopped", {"refused": self.log.total(), "handshakes_failed": self.server.handshakes_failed})
+        self.log.close()
+        self.audit_log.close()

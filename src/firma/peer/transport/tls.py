@@ -1,0 +1,75 @@
+"""Mutual TLS with pinned certificates, by gRPC: a channel trusts one certificate, a server accepts the members'."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from firma.errors import BadInput
+from firma.peer.identity import Identity, canonical
+from firma.peer.ring_file import Ring, Site
+from firma.peer.wire.message import CHUNK
+
+LARGEST = 2 * CHUNK  # bytes of one gRPC message; larger ones are refused before they are read
+_LIMITS = [
+    ("grpc.max_receive_message_length", LARGEST),
+    ("grpc.max_send_message_length", LARGEST),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_CLIENT = [
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_SERVER = [("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5000)]
+
+
+def channel(identity: Identity, site: Site) -> Any:
+    """A channel that talks to exactly this site."""
+    pinned = site.certificate.encode()
+    credentials = grpc.ssl_channel_credentials(pinned, identity.key, identity.certificate)
+    options = [*_LIMITS, *_CLIENT, ("grpc.ssl_target_name_override", site.name)]
+    return grpc.secure_channel(site.address, credentials, options)
+
+
+def server_credentials(identity: Identity, ring: Ring, on_connection: Callable[[], None]) -> Any:
+    """Credentials that let in members only; `on_connection` is called for every handshake that begins."""
+    roots = "".join(member.certificate for member in ring.members).encode()
+    pair = [(identity.key, identity.certificate)]
+    configuration = grpc.ssl_server_certificate_configuration(pair, roots)
+
+    def fetch() -> None:
+        """Returns None so that gRPC keeps its current certificates: new ones would free those of handshakes in
+        progress, and a few strangers that connect at the same time would end the process (grpc/grpc issue 36693)."""
+        on_connection()
+
+    return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
+
+
+def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: int) -> Any:
+    """A server on an address, or a clear refusal."""
+    server = grpc.server(pool, [handler], options=[*_LIMITS, *_SERVER], maximum_concurrent_rpcs=most)
+    try:
+        port = server.add_secure_port(address, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise BadInput(
+            f"listen = {address!r}: cannot listen there; the port is taken, or the address does not belong to this host"
+        )
+    server.start()
+    return server
+
+
+def caller(context: Any, members: dict[bytes, int]) -> int | None:
+    """The member whose certificate this call came with; names in messages are never asked."""
+    found = context.auth_context().get("x509_pem_cert", [])
+    try:
+        return members.get(canonical(found[0])) if found else None
+    except BadInput:
+        return None

@@ -1,0 +1,1 @@
+"""What travels between members, in bytes: messages, heartbeats and control messages. No sockets."""

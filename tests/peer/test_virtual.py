@@ -1,0 +1,148 @@
+"""Whole rings under a virtual clock: the machine of every member, real codecs, and a seed."""
+
+import time
+
+import pytest
+import torch
+
+from .virtual import Network, World, replayed
+
+FIVE = tuple(range(5))
+
+
+def assert_replayed(world, *members):
+    """They hold what their views give, bit for bit."""
+    final = replayed(world)
+    for member in members:
+        rounds, parameters = world.parameters(member)
+        assert final[member][0] == rounds
+        assert torch.equal(final[member][1], parameters)
+
+
+def assert_finished(world, *members):
+    assert {member: world.ends().get(member) for member in members} == dict.fromkeys(members, "finished")
+    assert all(world.parameters(member)[0] == world.ring.rounds for member in members)
+    assert_replayed(world, *members)
+
+
+@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++"])
+@pytest.mark.parametrize("members", [2, 3, 5])
+def test_an_undisturbed_ring_ends_as_lock_step_message_passing(method, members):
+    world = World(members, 7, method=method).start().run()
+    assert set(world.views()) == {1}
+    assert_finished(world, *range(members))
+    assert not world.of("notice") or all("waiting for" in text for *_, text in world.of("notice"))
+
+
+def test_equal_seeds_give_equal_histories_and_others_do_not():
+    def history(seed):
+        world = World(5, 5, seed, Network((0.001, 0.2), loss=0.05, duplicates=0.1))
+        world.at(1.3, lambda: world.kill(2))
+        world.at(6.0, lambda: world.start(2))
+        world.start().run()
+        return world.history
+
+    assert history(3) == history(3)
+    assert history(3) != history(4)
+
+
+@pytest.mark.parametrize("victim", range(3))
+@pytest.mark.parametrize("when", [0.35, 0.71, 0.9, 1.43])
+def test_a_member_that_crashes_is_left_out_and_the_others_end_as_their_views_say(victim, when):
+    world = World(3, 8, seed=victim)
+    world.at(when, lambda: world.kill(victim))
+    world.start().run()
+    others = [n for n in range(3) if n != victim]
+    assert_finished(world, *others)
+    ring, _ = world.views()[max(world.views())]
+    assert sorted(seat.member for seat in ring) == others
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_member_that_comes_back_is_let_in(seed):
+    world = World(5, 40, seed)
+    world.at(2.0, lambda: world.kill(seed))
+    world.at(6.0, lambda: world.start(seed))
+    world.start().run()
+    assert_finished(world, *FIVE)
+    views = world.views()
+    assert {len(ring) for ring, _ in views.values()} == {4, 5}
+    assert len(views[max(views)][0]) == 5
+    assert world.of("ended")[0][0] < 30, "a ring of forty rounds of 0.2 s"
+
+
+def test_all_killed_and_started_again_end_where_an_undisturbed_run_ends():
+    calm = World(3, 9).start().run()
+    world = World(3, 9)
+    for member in range(3):
+        world.at(1.5, lambda member=member: world.kill(member))
+    world.at(2.0, world.start)
+    world.start().run()
+    assert_finished(world, 0, 1, 2)
+    for member in range(3):
+        assert torch.equal(world.parameters(member)[1], calm.parameters(member)[1])
+
+
+def test_a_proposal_that_did_not_get_through_is_repeated_soon_whatever_the_patience():
+    """At a start a member may be heard before the connection to it is up."""
+    world = World(3, 2, patience=60.0)
+    world.network.cuts = {(0, 2)}
+    world.at(0.6, world.network.heal)
+    world.start().run()
+    assert_finished(world, 0, 1, 2)
+    assert max(when for when, *_ in world.of("entered")) < 2.0
+
+
+def test_a_minority_pauses_and_says_so_until_it_is_back():
+    world = World(5, 80, seed=1)
+    world.at(2.0, lambda: world.network.part((1, 3), (0, 2, 4)))
+    world.at(12.0, world.network.heal)
+    world.start().run()
+    assert_finished(world, *FIVE)
+    alone = [(when, member) for when, member, _, _, _ in world.of("round") if member in ("bee", "dog")]
+    assert not [when for when, _ in alone if 2.6 < when < 12.0], "a minority completes no round"
+    assert any("3 of 5 are needed, 2 here" in text for _, member, _, text in world.of("notice") if member == "bee")
+    assert {3, 5} <= {len(ring) for ring, _ in world.views().values()}
+
+
+def test_a_full_disk_ends_one_member_and_no_other():
+    world = World(3, 6)
+    world.at(0.9, lambda: setattr(world.disks[1], "full", True))
+    world.start().run()
+    assert world.ends()[1].startswith("BadInput")
+    assert_finished(world, 0, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bad_networks_and_crashes_by_the_dice(seed):
+    """Delay, loss and duplicates all the while; members are killed and come back; never two views of one number."""
+    world = World(5, 25, seed, Network((0.001, 0.1), loss=0.03, duplicates=0.05), patience=3.0)
+    dice, down = world.random, set()
+
+    def strike():
+        if world.now > 25 or any(node.end for node in world.nodes.values()):
+            world.start(*down) if down else None
+            return
+        member = dice.randrange(5)
+        if member in down:
+            down.remove(member)
+            world.start(member)
+        elif len(down) < 2:
+            down.add(member)
+            world.kill(member)
+        world.after(dice.uniform(0.2, 4.0), strike)
+
+    world.start()
+    world.after(2.0, strike)
+    world.run()
+    ends = world.ends()
+    late = [n for n in FIVE if ends.get(n, "").startswith("PeerLost")]  # back after the others had finished and left
+    assert len(late) < 3, ends
+    assert_finished(world, *(n for n in FIVE if n not in late))
+
+
+def test_hundreds_of_rings_a_minute():
+    began = time.process_time()
+    for seed in range(5):
+        World(3, 5, seed).start().run()
+    assert time.process_time() - began < 5 * 0.6
