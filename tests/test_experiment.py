@@ -274,3 +274,10 @@ def test_validation_data_are_training_data_that_nobody_trains_on():
     both = np.concatenate([view.x_train, view.x_test]).reshape(len(digits.y_train), -1)
     assert sorted(map(bytes, both)) == sorted(map(bytes, digits.x_train.reshape(len(digits.y_train), -1)))
     assert abs(np.bincount(view.y_test) / np.bincount(digits.y_train) - 0.2).max() < 0.02
+
+
+def test_the_old_name_of_a_results_backend_still_works():
+    result = firma.run("digits", "iid", "local", clients=2, rounds=1, settings={"epochs": 1})
+    with pytest.warns(DeprecationWarning, match=r"use Result\.backend"):
+        assert result.path == result.backend
+    assert result.backend.startswith("compiled")

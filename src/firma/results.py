@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,12 @@ class Result:
     def metrics(self) -> dict[str, float | int | None]:
         """Every metric of the run."""
         return summarise(self.history, self.sent_bytes, self.messages)
+
+    @property
+    def path(self) -> str:
+        """The old name of `backend`."""
+        warnings.warn("Result.path is deprecated; use Result.backend", DeprecationWarning, stacklevel=2)
+        return self.backend
 
     def model(self, client: int) -> SplitModel:
         """Extractor and head of one client, as trained."""
