@@ -61,10 +61,13 @@ class RunConfig:
     ] = DEFAULT_METHOD
     _: KW_ONLY
     clients: Annotated[
-        int | None, Field(ge=1, description="Number of clients. Default: as in the paper for this data set.")
+        int | None,
+        Field(
+            ge=1, description="Number of clients. Default: as in the paper; for own data, those that it names, else 10."
+        ),
     ] = None
     rounds: Annotated[
-        int | None, Field(ge=1, description="Number of rounds. Default: as in the paper for this data set.")
+        int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
     seed: Annotated[
         int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")

@@ -59,6 +59,7 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
     ("words", "expected"),
     [
         (["data", "get", "imagenet"], "unknown; choose from mnist"),
+        (["data", "get", "digits"], "requires no download"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
         (["data", "get", "all", "--from", "somewhere"], "requires exactly one data set, not 3"),
         (["data", "get", "mnist", "--from", "nowhere"], "no such file or folder"),

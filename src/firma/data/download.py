@@ -30,6 +30,8 @@ class NotFetched(Exception):
 
 def known_set(name: str) -> PublicDataset:
     """The public data set of that name."""
+    if name == "digits":
+        raise BadInput("data set 'digits' requires no download: scikit-learn contains it")
     if name not in PUBLIC:
         raise unknown("data set", name, PUBLIC)
     return PUBLIC[name]

@@ -46,7 +46,7 @@ def decode(known: PublicDataset, path: Path) -> Arrays:
         lacking = []
         for title, form, read in forms:
             files = [next((found[name] for name in sorted(names) if name in found), None) for names in form]
-            missing = [min(names, key=len) for names, file in zip(form, files, strict=True) if file is None]
+            missing = [min(sorted(names), key=len) for names, file in zip(form, files, strict=True) if file is None]
             if not missing:
                 return read(tuple(file for file in files if file is not None))
             lacking.append((len(missing) / len(form), f"the {title}: {', '.join(missing)}"))

@@ -102,7 +102,7 @@ def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], 
     """Rows by the clients that the data name; test data that name none are matched to the training data."""
     if dataset.client_train is None:
         raise BadInput(
-            f"scenario = 'natural': {dataset.name} does not name the client of each row; add a column client"
+            f"scenario = 'natural': {dataset.name} does not name the client of each row; choose another scenario"
         )
     if clients != len(dataset.client_names):
         named = f"{dataset.name} names {len(dataset.client_names)} clients"

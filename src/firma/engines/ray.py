@@ -32,8 +32,9 @@ Refs = list[Any]
 class RayFederation:
     """A federation in progress: `rounds` runs it; afterwards `parameters` is the (N, P) stack, where that fits.
 
-    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there are `checkpoints`.
-    When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
+    Every `recover` rounds the state of all groups is copied to the driver's node, and to disk if there are
+    `checkpoints`. When a process or a node is lost, all groups return to the last copy; with 0 there is none, and they
+    start over.
     """
 
     def __init__(
