@@ -74,7 +74,7 @@ def test_a_misspelt_key_is_answered_with_the_nearest(command, tmp_path):
     path.write_text('scenrio = "iid"\n')
     code, _, err = command("run", str(path))
     assert code == 2
-    assert "option 'scenrio' is unknown; did you mean 'scenario'?" in err
+    assert "option 'scenrio' is unknown (did you mean 'scenario'?); choose from" in err
     assert "did you mean 'threshold'?" in command("run", "--set", "treshold=0.1")[2]
     assert "did you mean 'fibfl'?" in command("run", "--method", "fibf")[2]
 
@@ -97,11 +97,11 @@ def test_path_is_the_old_name_of_backend(command, tmp_path):
     assert new["config"]["backend"] == "autograd"
     assert new["results"][0]["backend"].startswith("autograd")
     _, out, err = command("run", "--path", "autograd", *words)
-    assert err == "firma: path is deprecated, use backend\n"
+    assert err == "firma: path is deprecated; use backend\n"
     assert json.loads(out)["config"] == new["config"]
     (tmp_path / "old.toml").write_text('path = "autograd"\n')
     _, out, err = command("run", tmp_path / "old.toml", *words)
-    assert err == "firma: path is deprecated, use backend\n"
+    assert err == "firma: path is deprecated; use backend\n"
     assert json.loads(out)["config"] == new["config"]
 
 
@@ -138,8 +138,8 @@ def test_the_version_is_printed(command):
 
 def test_audit_is_shown(command):
     _, out, _ = command("run", "--audit", "--method", "fibfl", "--method", "fedavg", *QUICK)
-    assert "audit fibfl: 20 messages, no head received, neighbours only" in out
-    assert "audit fedavg: 20 messages, 20 messages held a head, 20 messages beyond" in " ".join(out.split())
+    assert "audit fibfl: 20 messages, none contains a head, all between ring neighbours" in out
+    assert "audit fedavg: 20 messages, 20 contain a head, 20 not between ring neighbours" in " ".join(out.split())
 
 
 def test_methods_prints_the_design_table(command):

@@ -177,5 +177,5 @@ def test_every_method_can_be_narrow(method):
 
 def test_parameters_that_left_the_numbers_are_said_to_have():
     layout = SplitModel(*mlp((3,), 2, 4, 3)).layout()
-    with pytest.raises(BadInput, match="lower rate"):
+    with pytest.raises(BadInput, match="lower learning rate"):
         transmitted(Message(ExtractorState(torch.full((5,), math.nan)), wire="int8"), layout)

@@ -97,10 +97,10 @@ def test_a_row_without_a_base_has_the_defaults_and_says_so():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"weights": "size"}, ["weights", "'size'", "topology ring", "half or golden"]),
+        ({"weights": "size"}, ["weights", "'size'", "topology = 'ring'", "'half' or 'golden'"]),
         ({"gate": "maybe"}, ["gate", "'maybe'", "no, yes"]),
         ({"topology": "mesh"}, ["topology", "'mesh'", "none, star, ring"]),
-        ({"retention": "none"}, ["retention", "ring", "constant or cosine"]),
+        ({"retention": "none"}, ["retention", "ring", "'constant' or 'cosine'"]),
         ({"topology": "star"}, ["weights", "'golden'", "star", "size"]),
         ({"shares": "nothing"}, ["topology", "'ring'", "shares", "'nothing'"]),
         ({"base": "fibfl:gate=yes"}, ["base", "'fibfl:gate=yes'", "fibfl++"]),
@@ -132,7 +132,7 @@ def test_a_result_records_which_settings_were_changed():
 
 
 def test_old_names_of_options_still_work():
-    with pytest.warns(FutureWarning, match="path is deprecated, use backend"):
+    with pytest.warns(FutureWarning, match="path is deprecated; use backend"):
         old = firma.Config(path="autograd", set={"rate": 0.1})
     assert old == firma.RunConfig(backend="autograd", settings={"rate": 0.1})
     assert firma.Config is firma.RunConfig
@@ -168,7 +168,7 @@ def test_a_run_can_be_saved_loaded_and_compared(tmp_path):
     assert firma.compare([result, loaded])["fibfl++"]["mean_accuracy"].deviation == 0
     with pytest.raises(BadInput, match="already exists"):
         result.save(tmp_path / "kept")
-    with pytest.raises(BadInput, match="does not hold a result"):
+    with pytest.raises(BadInput, match="does not contain a saved result"):
         firma.load(tmp_path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept"]
 
@@ -237,8 +237,13 @@ def test_global_random_state_is_left_alone():
         ({"device": "toaster"}, ["device", "toaster"]),
         ({"model": "resnet"}, ["model", "resnet", "mlp"]),
         ({"model": (nn.Linear(3, 4), nn.Linear(4, 10))}, ["model", "(8, 8)"]),
+        ({"model": (nn.LSTM(8, 4), nn.Linear(4, 10))}, ["model", "(8, 8)", "tuple"]),
+        ({"model": nn.Linear(64, 10)}, ["model", "Linear", "mlp", "(extractor, head)"]),
+        ({"model": (nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 10))}, ["model", "tuple", "(extractor, head)"]),
+        ({"model": lambda: nn.Linear(64, 10)}, ["model", "Linear", "(extractor, head)"]),
         ({"model": (nn.Flatten(), nn.Linear(64, 10))}, ["model", "no parameters"]),
         ({"model": (nn.Sequential(nn.Flatten(), nn.Linear(64, 4)), nn.Linear(4, 3))}, ["model", "(2, 10)"]),
+        ({"dataset": (np.zeros((4, 2)),)}, ["dataset", "tuple", "(x, y)"]),
         ({"dataset": (np.zeros((4, 2)), np.zeros(3, int))}, ["dataset", "(3,)", "(4,)"]),
         ({"dataset": (np.zeros((40, 2)), np.zeros(40, int))}, ["dataset", "two classes"]),
         ({"dataset": (np.full((40, 2), np.nan), np.arange(40) % 2)}, ["dataset", "NaN"]),

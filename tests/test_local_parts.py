@@ -99,13 +99,13 @@ def test_the_compiled_kernels_step_aside_and_say_so(command):
     assert choose(model, CPU, plain, 8).name == "compiled"
     for changes, word in (({"proximal": 0.1}, "a proximal term"), ({"clip": 1.0}, "gradient clipping")):
         found = choose(model, CPU, recipe(METHODS["fedavg"], Hyper(**changes)), 8)
-        assert (found.name, found.reason) == ("autograd", f"the compiled kernels do not have {word}")
+        assert (found.name, found.reason) == ("autograd", f"the compiled kernels do not support {word}")
     own_loss = Recipe(Sgd(0.1, 0.9), objective=lambda logits, labels: logits.square().mean())
-    assert "a loss of your own" in choose(model, CPU, own_loss, 8).reason
+    assert "a custom loss" in choose(model, CPU, own_loss, 8).reason
     words = ["run", "--method", "fedavg", "--rounds", "1", "--clients", "2", "--set", "proximal=0.1", "--verbose"]
     code, out, _ = command(*words)
     assert code == 0
-    assert "the compiled kernels do not have a proximal term" in out
+    assert "the compiled kernels do not support a proximal term" in out
 
 
 def test_each_part_is_a_small_file_that_knows_no_kernel():

@@ -74,8 +74,8 @@ def test_settings_come_as_text_and_by_the_papers_symbols():
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("tau", "1.5", ["threshold", "1.5", "less than or equal to 1"]),
-        ("epochs", "-1", ["epochs", "-1", "greater than or equal to 0"]),
+        ("tau", "1.5", ["threshold", "1.5", "at most 1"]),
+        ("epochs", "-1", ["epochs", "-1", "at least 0"]),
         ("rate", "fast", ["rate", "fast", "number"]),
         ("ring_cost", "l2", ["ring_cost", "l2", "'cosine' or 'dot'"]),
         ("colour", "red", ["colour", "unknown", "threshold", "split_seed"]),

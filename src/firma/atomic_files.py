@@ -17,7 +17,7 @@ def check_writable(folder: Path, option: str = "out") -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BadInput(f"{option} = {str(folder)!r}: cannot write there ({error.strerror})") from None
+        raise BadInput(f"{option} = {str(folder)!r}: cannot write to this folder ({error.strerror})") from None
 
 
 def write_whole(path: Path, content: str) -> None:

@@ -12,5 +12,5 @@ def unknown(what: str, value: object, allowed: Iterable[str]) -> BadInput:
     """The error for a value that is not among the allowed ones, with the nearest of them as a suggestion."""
     names = list(allowed)
     near = get_close_matches(str(value), names, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return BadInput(f"{what} {value!r} is unknown; {hint}choose from {', '.join(names)}")
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return BadInput(f"{what} {value!r} is unknown{hint}; choose from {', '.join(names)}")

@@ -63,17 +63,17 @@ class Experiment:
 def run(config: RunConfig) -> Result:
     """Train one federation, with one method and one seed, and return its result.
 
-    `settings` are the fields of `Hyper` and `Split`, as `--set` takes them. `method` may be a `Method` of your own;
-    its numbers are those of the row that it was made from. Parameters:
+    `settings` maps names of settings, those that `--set` accepts, to values. `method` may be a `Method` of your own; it
+    is trained with the hyperparameters of its `base`. Parameters:
     """
     if config.seeds > 1 or len(config.methods) != 1:
-        raise BadInput("firma.run takes one method and one seed; use firma.run_all(firma.Config(...)) for several")
+        raise BadInput("firma.run takes one method and one seed; use firma.run_all(firma.RunConfig(...)) for several")
     (result,) = run_all(config)
     return result
 
 
 def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Result]:
-    """Every method and seed of a configuration, one result at a time."""
+    """Train every method and seed of a configuration; yields one result at a time."""
     return execute(resolve(config), on_round or config.on_round)
 
 
@@ -143,7 +143,7 @@ def _own(row: Method) -> Method:
     if not check(row).base:
         warnings.warn(
             f"method {row.name!r} has no base, so it trains with the defaults of firma.Hyper; "
-            "set base to a method's name to use its numbers",
+            "set base to the name of a method to use its hyperparameters",
             UserWarning,
             stacklevel=2,
         )

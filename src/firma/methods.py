@@ -24,9 +24,9 @@ Switch = Literal["no", "yes"]
 class Method:
     """One row of the table; `replace(row, column=value)` is an ablation.
 
-    `base` names the row of `METHODS` whose numbers (learning rate, epochs, …) are used. `replace` keeps it, so a
-    changed row trains with the numbers of the row it was made from, whatever its name. Without a base, the numbers are
-    the defaults of `Hyper`, the same under every preset.
+    `base` names the row of `METHODS` whose hyperparameters (learning rate, epochs, …) are used. `replace` keeps it, so
+    a changed row trains with those of the row it was made from, whatever its name. Without a base, they are the defaults
+    of `Hyper`, the same under every preset.
     """
 
     name: str
@@ -131,20 +131,20 @@ def check(row: Method) -> Method:
     what = f"method {row.name!r}"
     for column, allowed in COLUMNS.items():
         if (value := getattr(row, column)) not in allowed:
-            raise BadInput(f"{what}: {column} = {value!r}; allowed are {', '.join(allowed)}")
+            raise BadInput(f"{what}: {column} = {value!r}; must be one of {', '.join(allowed)}")
     if row.base and row.base not in METHODS:
-        raise BadInput(f"{what}: base = {row.base!r}; it must be one of {', '.join(METHODS)}, or empty")
+        raise BadInput(f"{what}: base = {row.base!r}; must be one of {', '.join(METHODS)}, or empty")
     if (row.topology == "none") != (row.shares == "nothing"):
         raise BadInput(
             f"{what}: topology = {row.topology!r} cannot be combined with shares = {row.shares!r}; "
-            "topology none requires shares nothing, and vice versa"
+            "topology = 'none' requires shares = 'nothing', and vice versa"
         )
     if row.topology == "star" and row.weights != "size":
-        raise BadInput(f"{what}: weights = {row.weights!r}; topology star requires weights size")
+        raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'star' requires weights = 'size'")
     if row.topology == "ring" and row.weights not in ("half", "golden"):
-        raise BadInput(f"{what}: weights = {row.weights!r}; topology ring requires weights half or golden")
+        raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden'")
     if row.topology == "ring" and row.retention == "none":
-        raise BadInput(f"{what}: retention = 'none'; topology ring requires retention constant or cosine")
+        raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
     return row
 
 
@@ -159,7 +159,7 @@ def base_name(name: str) -> str:
 
 
 def ablations(full: Method, base: Method) -> Iterator[Method]:
-    """`full` with each column in which it differs from `base` switched back, one at a time."""
+    """`full` with one column set back to the value in `base`, for each column in which the two differ."""
     for column, value in columns(base).items():
         if getattr(full, column) != value:
             yield lookup(f"{full.name}:{column}={value}")

@@ -59,7 +59,7 @@ class Result:
         """Extractor and head of one client, as trained."""
         if self.parameters is None or self.template is None:
             raise BadInput(
-                "this result has no model: it was loaded from files, which hold parameters but no model structure"
+                "this result has no model: it was loaded from files, which contain its parameters but not its structure"
             )
         return self.template.filled(self.parameters[client])
 
@@ -80,10 +80,10 @@ class Result:
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write figures (result.json) and final parameters (parameters.safetensors) into a new folder."""
+        """Write the results (result.json) and final parameters (parameters.safetensors) into a new folder."""
         target = Path(folder)
         if target.exists():
-            raise BadInput(f"save: {str(target)!r} already exists; choose a new folder")
+            raise BadInput(f"save: folder {str(target)!r} already exists; choose another folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             draft = Path(name) / "draft"
@@ -99,13 +99,13 @@ class Result:
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """A run as `Result.save` wrote it: figures and parameters, without the structure of the model."""
+    """Load a run that `Result.save` wrote: metrics and parameters, without the structure of the model."""
     source = Path(folder)
     try:
         document = json.loads((source / "result.json").read_text())
         values = from_dict(document)
     except (OSError, ValueError, KeyError) as error:
-        raise BadInput(f"load: {str(source)!r} does not hold a result ({error})") from None
+        raise BadInput(f"load: folder {str(source)!r} does not contain a saved result ({error})") from None
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
@@ -137,7 +137,7 @@ class Summary:
 
 
 def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
-    """Every metric of every method over its seeds; a metric that some seed never reached has no mean."""
+    """Every metric of every method over its seeds; its mean is None if some seed has no value."""
     groups: dict[str, list[dict[str, float | int | None]]] = {}
     for result in results:
         groups.setdefault(result.method, []).append(result.metrics)

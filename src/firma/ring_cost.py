@@ -21,7 +21,7 @@ def ring_report(
     """Costs, and mixing in the last round if every client passes the gate with the same accuracy."""
     row, source = lookup(method), load_dataset(dataset)
     if row.topology != "ring":
-        raise BadInput(f"method = {method!r}: it must have topology ring, not {row.topology}")
+        raise BadInput(f"method = {method!r}: must have topology ring, not {row.topology}")
     hyper, split = hyper_for(row, preset, settings), split_for(preset, settings)
     scenario = scenario or default_scenario(source)
     partition = deal(source, scenario, clients or source.clients, split, seed)

@@ -38,13 +38,14 @@ _OPTION_OF = {"settings": "set"}  # options that have another name than their fi
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What to run. Values are checked on construction; `BadInput` says what is wrong with one."""
+    """What to run. Values are checked on construction; an invalid one raises `BadInput`."""
 
     dataset: Annotated[
         DatasetSource,
         Field(
-            description="digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv, PATH.parquet "
-            "(PATH.csv:LABEL). From Python also a Dataset, arrays (x, y) or (x, y, x_test, y_test), or a torch Dataset."
+            description="digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv or PATH.parquet "
+            "(PATH.csv:COLUMN names the label column). From Python also a Dataset, arrays (x, y) or "
+            "(x, y, x_test, y_test), or a torch Dataset."
         ),
     ] = "digits"
     scenario: Annotated[
@@ -56,22 +57,27 @@ class RunConfig:
     ] = None
     method: Annotated[
         str | Method | Sequence[str | Method],
-        Field(description="A method, a changed row such as fibfl++:order=given, or all; repeatable."),
+        Field(description="A method, one with changed columns such as fibfl++:order=given, or all; repeatable."),
     ] = DEFAULT_METHOD
     _: KW_ONLY
     clients: Annotated[
-        int | None, Field(ge=1, description="Number of clients. Default: as in the paper for this data set.")
+        int | None,
+        Field(
+            ge=1, description="Number of clients. Default: as in the paper; for own data, those that it names, else 10."
+        ),
     ] = None
     rounds: Annotated[
-        int | None, Field(ge=1, description="Number of rounds. Default: as in the paper for this data set.")
+        int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
-    seed: Annotated[int, Field(ge=0, description="Seed of initial weights and batches; the first of several.")] = 0
+    seed: Annotated[
+        int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")
+    ] = 0
     seeds: Annotated[int, Field(ge=1, description="Number of seeds; the table shows mean ± standard deviation.")] = 1
     preset: Annotated[
         Preset,
         Field(
-            description="recommended: numbers chosen on validation data; paper: the paper's numbers; published: "
-            "everything as in the published study."
+            description="recommended: hyperparameters chosen on validation data; paper: those of the paper; published: "
+            "every setting as in the published study."
         ),
     ] = "recommended"
     settings: Annotated[
@@ -84,19 +90,23 @@ class RunConfig:
         Field(description="mlp, a pair of modules (extractor, head), or a function that returns such a pair."),
     ] = "mlp"
     device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
-    workers: Annotated[int | None, Field(ge=1, description="Clients trained in parallel. Default: one per core.")] = (
-        None
-    )
+    workers: Annotated[
+        int | None, Field(ge=1, description="Number of clients trained in parallel. Default: one per core.")
+    ] = None
     backend: Annotated[
         BackendName,
-        Field(description="auto: compiled kernels for models that they support, else autograd; or autograd always."),
+        Field(
+            description="auto: compiled kernels for models that they support, else autograd; autograd: always autograd."
+        ),
     ] = "auto"
-    audit: Annotated[bool, Field(description="Pass each message for real, record it and report what it held.")] = False
+    audit: Annotated[
+        bool, Field(description="Exchange real messages, record each one and report what it contained.")
+    ] = False
     engine: Annotated[
         EngineName,
         Field(
             description="simulation: in this process; ray: on a Ray cluster, whose workers take about ten seconds to "
-            "start. Requires pip install 'firma[ray]'."
+            "start. ray requires pip install 'firma[ray]'."
         ),
     ] = "simulation"
     address: Annotated[
@@ -107,11 +117,16 @@ class RunConfig:
     ] = None
     checkpoint: Annotated[
         str | Path | None,
-        Field(description="Save each round in this folder; the same command continues after an interruption."),
+        Field(
+            description="Save each round in this folder; after an interruption the same command continues from there."
+        ),
     ] = None
     recover: Annotated[
         int,
-        Field(ge=0, description="ray: save state every so many rounds, in case a worker is lost; 0: start over."),
+        Field(
+            ge=0,
+            description="With ray: save state every N rounds, to recover from a lost worker; 0: start over instead.",
+        ),
     ] = 1
     wire: Annotated[
         Wire,
@@ -128,7 +143,7 @@ class RunConfig:
     def __post_init__(self, path: str | None, set: Mapping[str, Any] | None) -> None:  # noqa: A002
         """Check each field, then what cannot be combined."""
         if path is not None:
-            warnings.warn("path is deprecated, use backend", FutureWarning, stacklevel=3)
+            warnings.warn("path is deprecated; use backend", FutureWarning, stacklevel=3)
             object.__setattr__(self, "backend", path)
         if set is not None:
             object.__setattr__(self, "settings", {**set, **self.settings})
@@ -215,16 +230,16 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _check_combinations(config: RunConfig) -> None:
     """Refuse options that contradict each other."""
     if not config.methods:
-        raise BadInput("method = []: name at least one method")
+        raise BadInput("method = []: must name at least one method")
     if config.engine == "ray" and (config.audit or config.device != "cpu" or config.wire != "float32"):
         raise BadInput(
-            "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and passes float32; "
-            "use --engine simulation for these"
+            "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and "
+            "exchanges float32; use --engine simulation instead"
         )
     if config.engine != "ray" and config.address is not None:
         raise BadInput("--address requires --engine ray")
     if config.checkpoint is not None and not config.recover:
-        raise BadInput("--checkpoint needs --recover 1 or more (0 disables saving)")
+        raise BadInput("--checkpoint requires --recover 1 or more: --recover 0 saves nothing")
     if config.audit and config.checkpoint is not None:
         raise BadInput("--audit cannot be combined with --checkpoint: an audit cannot be resumed")
 

@@ -27,41 +27,41 @@ Optional = BeforeValidator(_none_word)
 
 
 class Hyper(BaseModel):
-    """The numbers of a method; every field can be set by `--set field=value`."""
+    """The hyperparameters of a method; `--set field=value` changes any of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rate: float = Field(0.01, gt=0, description="learning rate")
-    momentum: Share = Field(0.9, description="momentum of SGD")
-    batch: Positive = Field(64, description="samples per step")
-    epochs: Count = Field(5, description="epochs of joint training per round (E)")
-    head_epochs: Count = Field(1, description="epochs per round of the head, extractor frozen (Eh)")
-    extractor_epochs: Count = Field(20, description="epochs per round of the extractor, head frozen (Ee)")
+    momentum: Share = Field(0.9, description="momentum of SGD; Adam ignores it")
+    batch: Positive = Field(64, description="batch size, in samples")
+    epochs: Count = Field(5, description="epochs per round of methods that train the whole model jointly (E)")
+    head_epochs: Count = Field(1, description="epochs per round in which only the head is trained (Eh)")
+    extractor_epochs: Count = Field(20, description="epochs per round in which only the extractor is trained (Ee)")
     threshold: Share = Field(0.35, description="training accuracy below which the gate excludes a neighbour (τ)")
-    posterior: Share = Field(0.5, description="weight of the gated accuracies against the golden pair, Eq. 7")
+    posterior: Share = Field(0.5, description="weight of the gated accuracies relative to the golden pair, Eq. 7")
     retention: Share = Field(0.5, description="share of its own parameters that a client keeps per round (γ)")
     retention_start: Share = Field(0.4, description="γ in the first round of the cosine schedule, Eq. 10")
     retention_end: Share = Field(0.05, description="γ in the last round of the cosine schedule, Eq. 10")
     warmup_rounds: Annotated[Count | None, Optional] = Field(
-        None, description="rounds of warm-up; none: a sixth of all rounds"
+        None, description="number of warm-up rounds; none: one sixth of all rounds"
     )
     warmup_shares: Literal["extractor", "model"] = Field(
         "extractor",
-        description="what the warm-up averages: the extractor, by the ring itself, or the model, by a server",
+        description="what the warm-up averages: extractor (on the ring itself) or model (at a server)",
     )
     proximal: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="FedProx: weight μ of the pull back to where the round started; 0: none"
+        0.0, description="weight μ of the proximal term of FedProx; 0: no proximal term"
     )
     clip: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
-        None, description="largest norm of a batch's gradient; none: gradients are not clipped"
+        None, description="maximum norm of a batch's gradient; none: no clipping"
     )
     hidden: Positive = Field(256, description="width of the built-in model's hidden layers")
-    embedding: Positive = Field(128, description="width of the built-in model's features")
+    embedding: Positive = Field(128, description="number of features that the built-in extractor computes")
     initial: Literal["shared", "per-client"] = Field(
-        "shared", description="all clients start from the same weights, or each from its own"
+        "shared", description="shared: all clients start from the same weights; per-client: each starts from its own"
     )
     ring_cost: Literal["cosine", "dot"] = Field(
-        "cosine", description="similarity of two class-proportion vectors, Eq. 8"
+        "cosine", description="similarity of two clients' class proportions, Eq. 8: cosine or dot"
     )
 
 
@@ -71,19 +71,20 @@ class Split(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     split_seed: Annotated[Count | None, Optional] = Field(
-        42, description="seed of the split; none: a new split for each seed of the run"
+        42, description="seed of the split; none: the seed of the run"
     )
     tests: Literal["matched", "independent"] = Field(
         "matched",
-        description="a client is tested on the class proportions of its training data, or on an independent draw",
+        description="test data: matched to the class proportions of the training data, or an independent draw",
     )
     scored_on: Literal["test", "validation"] = Field(
-        "test", description="validation: a fifth of the training data replaces the test data, for choosing settings"
+        "test", description="test data, or validation: a fifth of the training data in their place, to choose settings"
     )
     quota: Literal["fair", "sequential"] = Field(
-        "fair", description="label skew: the same number of samples for all clients, or first come, first served"
+        "fair",
+        description="label skew: fair: all clients get equally many samples; sequential: first come, first served",
     )
-    min_samples: Positive = Field(10, description="clients with fewer training samples do not take part")
+    min_samples: Positive = Field(10, description="clients with fewer training samples are left out")
 
 
 PAPER_SYMBOLS: Mapping[str, str] = {
@@ -116,8 +117,10 @@ def sentence(error: ValidationError, field: str = "") -> str:
     """The first problem that pydantic found, as one sentence with field, value and what is allowed."""
     first = error.errors()[0]
     field = field or ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
-    problem = first["msg"][0].lower() + first["msg"][1:]
-    return f"{field} = {first['input']!r}: {problem.replace('input should be', 'must be')}"
+    problem = first["msg"].partition(", unable to parse")[0].replace("Input should be", "must be")
+    for wordy, brief in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
+        problem = problem.replace(wordy, brief)
+    return f"{field} = {first['input']!r}: {problem[0].lower()}{problem[1:]}"
 
 
 def build(kind: type[Model], values: Mapping[str, Any]) -> Model:
@@ -146,7 +149,7 @@ def check_preset(preset: str) -> None:
 
 
 def hyper_for(method: str | Method, preset: str, changes: Mapping[str, Any]) -> Hyper:
-    """The numbers of a method, given as a row or by name, under a preset, with the user's changes on top."""
+    """The hyperparameters of a method, given as a row or by name: those of a preset, with the user's changes on top."""
     check_preset(preset)
     base = method.base if isinstance(method, Method) else base_name(method)
     numbers = RECOMMENDED_NUMBERS if preset == "recommended" else PAPER_NUMBERS

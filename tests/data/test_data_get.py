@@ -105,7 +105,7 @@ def test_every_failure_is_told_and_nothing_is_left(tmp_path, served, monkeypatch
     )
     with pytest.raises(BadInput) as caught:
         get(known, tmp_path / "cache", quiet)
-    words = ["404", "refused", "cut short after 10 of 1,000", "npm is not inst", "apt-get is not inst", "--from FOLDER"]
+    words = ["404", "refused", "truncated after 10 of 1,000", "npm is not inst", "apt-get is not inst", "--from FOLDER"]
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "cache").exists()
 

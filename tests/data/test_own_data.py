@@ -87,12 +87,12 @@ def test_natural_without_owners_of_the_tests_is_matched():
         ((X[:, 0], WORDS), "samples, features"),
         ((X, WORDS[:-1]), r"y has shape \(59,\).*must be \(60,\)"),
         ((X[:0], WORDS[:0]), "empty"),
-        ((X.astype(str), WORDS), "x holds <U32; it must hold numbers"),
-        ((np.where(X > 2, np.nan, X), WORDS), "x holds NaN.*first is row"),
-        ((X, np.zeros(60, int)), "only the class 0; at least two"),
+        ((X.astype(str), WORDS), "x has dtype <U32; must be numbers"),
+        ((np.where(X > 2, np.nan, X), WORDS), "x contains NaN.*first in row"),
+        ((X, np.zeros(60, int)), "all training labels are 0; at least two"),
         ((X, np.where(np.arange(60) == 9, np.nan, 1.0)), r"y is missing \(NaN\) in row 9"),
-        ((X, X[:, 0]), "y holds float32"),
-        ((X, np.array([{}] * 60)), "y holds object"),
+        ((X, X[:, 0]), r"y contains .*\(float32\); must be integers or text"),
+        ((X, np.array([{}] * 60)), r"y contains \{\} \(object\)"),
         ((X, WORDS, X), "must be given together"),
         ((X, WORDS, X[:, :2], WORDS), r"\(4,\).*\(2,\)"),
         ((X, WORDS, X, WORDS, None, CLIENT), "client_test requires client"),
@@ -126,7 +126,7 @@ def test_torch_data_sets():
     assert (len(pair.y_train), len(pair.y_test)) == (60, 30)
     with pytest.raises(BadInput, match="pairs"):
         load_dataset(Odd())
-    with pytest.raises(BadInput, match="a list cannot be used"):
+    with pytest.raises(BadInput, match="type list is not supported"):
         load_dataset([X, WORDS])
 
 
@@ -147,8 +147,8 @@ def test_npz(tmp_path):
 def test_npz_that_cannot_be_used(tmp_path):
     path = tmp_path / "mine.npz"
     for arrays, words in (
-        ({"x": X}, "holds x; it must hold x and y"),
-        ({"x": X, "y": WORDS, "extra": X}, "holds extra, x, y"),
+        ({"x": X}, "contains x; must contain x and y"),
+        ({"x": X, "y": WORDS, "extra": X}, "contains extra, x, y"),
         ({"x": X, "y": np.array([{}] * 60)}, "plain arrays"),
     ):
         np.savez(path, **arrays)
@@ -162,7 +162,7 @@ def test_npz_that_cannot_be_used(tmp_path):
         load_dataset(str(path))
     np.save(path.with_suffix(".npy"), X)
     path.with_suffix(".npy").rename(path)
-    with pytest.raises(BadInput, match="holds nothing"):
+    with pytest.raises(BadInput, match="contains nothing"):
         load_dataset(str(path))
     with pytest.raises(BadInput, match="no such file"):
         load_dataset(str(tmp_path / "other.npz"))
@@ -187,7 +187,9 @@ def test_csv(tmp_path, delimiter):
 def test_the_labels_column_can_be_named(tmp_path):
     path = tmp_path / "flowers.csv"
     path.write_text(csv_text("a,b,Species,client"))
-    with pytest.raises(BadInput, match=r"no column label, y, class, target among a, b, Species.*flowers\.csv:COLUMN"):
+    with pytest.raises(
+        BadInput, match=r"no column label, y, class or target; columns are a, b, Species.*flowers\.csv:COLUMN"
+    ):
         load_dataset(str(path))
     assert load_dataset(f"{path}:Species").classes == 3
     with pytest.raises(BadInput, match="no column 'species'"):
@@ -203,16 +205,16 @@ def test_whole_numbers_are_sorted_as_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,label\n1,x\nred,y\n", "data row 2 holds 'red' in column 'a'"),
-        ("a,label\n1,x\n,y\n", "data row 2 holds '' in column 'a'"),
+        ("a,label\n1,x\nred,y\n", "data row 2 contains 'red' in column 'a'"),
+        ("a,label\n1,x\n,y\n", "data row 2 contains '' in column 'a'"),
         ("a,label\n1,x\nnan,y\n", "column 'a' is empty or not a finite number in data row 2"),
-        ("a,label\n1,x\n2\n", "data row 2 has 1 cells; the header has 2"),
+        ("a,label\n1,x\n2\n", "data row 2 has 1 cells, but the header has 2"),
         ("a,label\n1,x\n2,y,3\n", "data row 2 has 3 cells"),
         ("a,label\n1,x\n2,\n", "column 'label' is empty in data row 2"),
-        ("a,label\n", "a header and no rows"),
-        ("", "no column label"),
-        ("label\nx\n", "needs at least one feature"),
-        ("a,label\n1,x\n2,x\n", "only the class x"),
+        ("a,label\n", "a header but no rows"),
+        ("", "no column label.*; columns are none"),
+        ("label\nx\n", "at least one feature is required"),
+        ("a,label\n1,x\n2,x\n", "all training labels are x"),
         ("a,label\n1,\xff\n".encode("latin-1"), "not UTF-8 text"),
     ],
 )
@@ -251,7 +253,7 @@ def test_parquet_of_mixed_numbers(tmp_path):
 
 def test_parquet_that_cannot_be_used(tmp_path):
     path = tmp_path / "t.parquet"
-    with pytest.raises(BadInput, match="column 'a' holds string"):
+    with pytest.raises(BadInput, match="column 'a' contains string"):
         load_dataset(str(write_parquet(path, a=WORDS, label=WORDS)))
     with pytest.raises(BadInput, match="column 'a' is empty or not a finite number in data row 2"):
         load_dataset(str(write_parquet(path, a=[1, None, 3], label=["x", "y", "x"])))
@@ -276,5 +278,5 @@ def test_names_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRMA_DATA", str(tmp_path))
     with pytest.raises(BadInput, match=r"'mnist': not in .*; download it with: firma data get mnist"):
         load_dataset("mnist")
-    with pytest.raises(BadInput, match=r"choose from digits, mnist, fashion-mnist, cifar10, or give a file"):
+    with pytest.raises(BadInput, match=r"choose from digits, mnist, fashion-mnist, cifar10, or pass a file"):
         load_dataset("imagenet")

@@ -76,7 +76,7 @@ def test_a_draft_is_no_checkpoint_and_damage_is_said(make_federation, tmp_path):
     with pytest.raises(firma.BadInput, match="cannot be used"):
         list(Simulation(federation, checkpoints=keep).rounds())
     (keep.folder / "round-000002" / "state.json").write_text("{")
-    with pytest.raises(firma.BadInput, match="remove it to start over"):
+    with pytest.raises(firma.BadInput, match="delete it to start over"):
         keep.outcomes()
 
 
@@ -97,7 +97,7 @@ def test_a_full_disk_is_one_sentence(make_federation, tmp_path, room):
     stopped_after(federation, tmp_path, 1)
     with (
         full_disk(room),
-        pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); make room"),
+        pytest.raises(firma.BadInput, match=r"round 2 cannot be saved \(.*File too large.*\); free disk space"),
     ):
         list(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation)).rounds())
     assert len(RunCheckpoints(tmp_path, federation).outcomes()) == 1

@@ -22,17 +22,17 @@ def test_without_ray_it_says_what_to_install(command, monkeypatch, tmp_path, wor
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = command(*words, "--engine", "ray")
     assert (code, out) == (2, "")
-    assert err == "firma: engine = 'ray': Ray is not installed; pip install 'firma[ray]'\n"
+    assert err == "firma: engine = 'ray': requires Ray; install it with: pip install 'firma[ray]'\n"
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["run", "--engine", "ray", "--audit"], "cannot be combined with --audit"),
-        (["run", "--engine", "ray", "--wire", "int8"], "passes float32"),
+        (["run", "--engine", "ray", "--wire", "int8"], "exchanges float32"),
         (["run", "--address", "here:1"], "--address requires --engine ray"),
         (["run", "--engine", "spark"], "engine = 'spark'"),
-        (["run", "--checkpoint", "x", "--recover", "0"], "--checkpoint needs --recover 1 or more"),
+        (["run", "--checkpoint", "x", "--recover", "0"], "--checkpoint requires --recover 1 or more"),
         (["run", "--checkpoint", "x", "--audit"], "cannot be resumed"),
         (["reproduce", "--address", "here:1"], "--address requires --engine ray"),
         (["reproduce", "--engine", "spark"], "engine = 'spark'"),
@@ -59,9 +59,7 @@ def test_nobody_at_the_address_is_one_line_at_once(command):
     pytest.importorskip("ray")
     code, out, err = command("run", "--engine", "ray", "--address", "127.0.0.1:1")
     assert (code, out) == (2, "")
-    assert (
-        err == "firma: address = '127.0.0.1:1': nothing answers there (Connection refused); check the host and port\n"
-    )
+    assert err == "firma: address = '127.0.0.1:1': cannot connect (Connection refused); check the host and port\n"
 
 
 def test_run_gives_the_simulations_figures(command, cluster):

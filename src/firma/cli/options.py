@@ -15,7 +15,7 @@ _HELP = descriptions()
 DATASET_HELP, SCENARIO_HELP = _HELP["dataset"].partition(" From Python")[0], _HELP["scenario"]
 ENGINE_HELP, WIRE_HELP = _HELP["engine"], _HELP["wire"]
 SETTINGS = (
-    "**Settings for --set** (their values in the paper preset for fibfl++; `--json` shows those of a run)\n\n"
+    "**Settings for --set**, with the values of fibfl++ under the paper preset (`--json` prints those of a run)\n\n"
     + "\n\n".join(
         f"`{name}` = {field.default}: {field.description}"
         for kind in (Hyper, Split)
@@ -26,9 +26,9 @@ Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
-Seed = Annotated[int, typer.Option(help="Seed of the split, with --set split_seed=none.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
 Address = Annotated[str | None, typer.Option(help=_HELP["address"])]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"])]
 
 
@@ -38,7 +38,7 @@ def changes(pairs: Sequence[str] | None) -> dict[str, Any]:
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise BadInput(f"--set {pair!r}: write KEY=VALUE, such as rate=0.001")
+            raise BadInput(f"--set {pair!r}: must have the form KEY=VALUE, such as rate=0.001")
         settings[key] = value
     return settings
 

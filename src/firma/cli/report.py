@@ -17,28 +17,32 @@ if TYPE_CHECKING:
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="A folder that firma reproduce wrote.")],
-    out: Annotated[Path | None, typer.Option(help="Write only the page, to this file.")] = None,
+    results: Annotated[Path, typer.Argument(help="Results folder of firma reproduce.")],
+    out: Annotated[Path | None, typer.Option(help="Write only the HTML page, to this file.")] = None,
     show: Annotated[
         str | None,
-        typer.Option("--print", metavar="FORMAT", help="Print tables instead: text, csv, markdown or latex."),
+        typer.Option(
+            "--print", metavar="FORMAT", help="Print tables and write no files: text, csv, markdown or latex."
+        ),
     ] = None,
     table: Annotated[
-        str, typer.Option(help="With --print: only tables whose name contains this, such as claims.")
+        str, typer.Option(help="With --print: only tables whose name contains this text, such as claims.")
     ] = "",
     figures: Annotated[Path | None, typer.Option(help="Write only the figures, to this folder.")] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(help="Write only the paper's comparison as Markdown, its figures into figures/ beside it."),
+        typer.Option(
+            help="Write only the comparison with the paper, to this Markdown file, and its figures to figures/ there."
+        ),
     ] = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write only the mean and deviation over seeds, as a small CSV file.")
+        Path | None, typer.Option(help="Write only mean and standard deviation over seeds, to this CSV file.")
     ] = None,
 ) -> None:
     """Write a report of a study: one HTML page with sortable tables, and all figures as PNG and SVG.
 
-    Without options, report.html and the folder figures/ are written into the results folder. The page holds claims,
-    tables, figures and the command that repeats each cell; it needs no other file.
+    Without options, report.html and the folder figures/ are written into the results folder. The page contains
+    claims, tables, figures and the command that repeats each cell, and requires no other file.
 
     Example: firma report results/study
     """
@@ -84,14 +88,14 @@ def print_tables(results: "SweepResults", form: str, part: str) -> None:
     from firma.report.table import RENDERERS
 
     if form not in RENDERERS:
-        raise BadInput(f"--print {form}: unknown format; choose from {', '.join(RENDERERS)}")
+        raise BadInput(f"--print {form!r}: unknown format; choose from {', '.join(RENDERERS)}")
     scope = _scope(results)
     last = [table for section in about_the_runs(results, scope) for table in section.tables]
     tables = [*_tables(results, scope), *last]
     chosen = [table for table in tables if part in table.name]
     if not chosen:
         names = ", ".join(table.name for table in tables)
-        raise BadInput(f"--table {part}: no table has a name like that; choose from {names}")
+        raise BadInput(f"--table {part!r}: no table name contains this text; choose from {names}")
     sys.stdout.write("\n".join(RENDERERS[form](table) for table in chosen))
 
 

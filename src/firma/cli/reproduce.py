@@ -23,35 +23,45 @@ def reproduce(
     dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
     scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
     method: Annotated[
-        Several, typer.Option(help="A method, or a changed row of the design table; repeatable. Default: all.")
+        Several, typer.Option(help="A method, or one with changed columns; repeatable. Default: all.")
     ] = None,
     preset: Annotated[
         Several, typer.Option(help="published, paper or recommended; repeatable. Default: published and paper.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0 to N-1.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds N; they are 0 to N-1.")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds. Default: as in the paper.")] = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Number of clients. Default: as in the paper.")] = None,
     only: Annotated[
-        str, typer.Option(help="Only cells whose name contains or matches this: 'digits/*/fedavg/paper/0'.")
+        str,
+        typer.Option(
+            help="Only cells whose name contains this text or matches this pattern: 'digits/*/fedavg/paper/0'."
+        ),
     ] = "*",
     ablations: Annotated[
-        bool, typer.Option("--ablations", help="Also run each part of the paper's method switched off or on alone.")
+        bool,
+        typer.Option(
+            "--ablations", help="Also run ablations: each part of the paper's method switched off, or on, alone."
+        ),
     ] = False,
-    out: Annotated[Path, typer.Option(help="The results folder; cells that it already holds are not run again.")] = (
+    out: Annotated[Path, typer.Option(help="Results folder; cells that it already contains are not run again.")] = (
         Path("results/study")
     ),
     set_: Changes = None,
-    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} Each cell then runs on one core.")] = "simulation",
+    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} On ray, each cell runs on one core.")] = "simulation",
     address: Address = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="List the cells that would be run, and run none.")] = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells that would be run, without running them.")
+    ] = False,
     rings: Annotated[
         bool,
-        typer.Option("--rings", help="Only order the rings of these cells, which takes seconds: what 2-opt saves."),
+        typer.Option(
+            "--rings", help="Only order the rings of these cells, without training, and write what 2-opt saves."
+        ),
     ] = False,
 ) -> None:
     """Run the paper's study: data sets x scenarios x methods x presets x seeds.
 
-    It can be interrupted at any moment; the same command continues from there. `firma report` writes the tables.
+    It can be interrupted at any time; the same command continues from there. `firma report` then writes the tables.
 
     Example: firma reproduce --dataset digits --seeds 3 --out results/study
     """
@@ -65,7 +75,7 @@ def reproduce(
         changes(set_),
     )  # fmt: skip
     if engine not in ("simulation", "ray"):
-        raise BadInput(f"engine = {engine!r}: choose simulation or ray")
+        raise BadInput(f"engine = {engine!r}: must be 'simulation' or 'ray'")
     if address is not None and engine != "ray":
         raise BadInput("--address requires --engine ray")
     wanted = cells(choice)
@@ -94,8 +104,10 @@ def reproduce(
             print_interrupted(written, len(left))
             raise typer.Exit(130) from None
     existed = f"{len(wanted) - len(left) - copied} already existed"
-    same = f", {copied} have the same numbers under another preset" if copied else ""
-    console.print(f"{written} cells run, {existed}{same}: {out}. Next: firma report {out}", soft_wrap=True)
+    same = f", {copied} copied from another preset with the same settings" if copied else ""
+    console.print(
+        f"{written} cells run, {existed}{same}; results are in {out}. Next: firma report {out}", soft_wrap=True
+    )
 
 
 def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
@@ -120,7 +132,7 @@ def print_interrupted(written: int, left: int) -> None:
     from firma.cli.console import err
 
     err.print(
-        f"firma: interrupted; {written} of {left} cells were run and saved; the same command continues from there",
+        f"firma: interrupted; {written} of {left} cells were run and saved; run the same command again to continue",
         soft_wrap=True,
         highlight=False,
     )

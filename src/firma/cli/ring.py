@@ -13,14 +13,16 @@ def ring(
     scenario: Scenario = None,
     clients: Clients = None,
     preset: Preset = "recommended",
-    method: Annotated[str, typer.Option(help="The ring method whose passes and retention are used.")] = DEFAULT_METHOD,
+    method: Annotated[
+        str, typer.Option(help="A method with topology ring; its passes and retention are used.")
+    ] = DEFAULT_METHOD,
     seed: Seed = 0,
     set_: Changes = None,
     json: Json = False,
 ) -> None:
     """Show the cost of the ring before and after 2-opt, and how fast it mixes.
 
-    The mixing figures are those of the last round, when a client keeps the smallest share of its own parameters, if
+    Mixing is that of the last round, in which a client keeps the smallest share of its own parameters, provided that
     every neighbour passes the gate with the same accuracy.
 
     Example: firma ring --dataset digits --scenario dir-0.1

@@ -23,11 +23,11 @@ _COLUMNS = {
     "kB sent per round": ("bytes_per_round", "{:,.0f}"),
 }
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the backend and the time of each run.")]
+_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
 
 
 def run(
-    config: Annotated[Path | None, typer.Argument(help="A TOML file with the same names as the options.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     verbose: _Verbose = False,
     json: Json = False,
@@ -77,13 +77,13 @@ def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> 
     """The options of the file with those of the command line on top."""
     table = values.get("set", {})
     if not isinstance(table, dict):
-        raise BadInput(f"set = {table!r}: must be a table of settings, such as [set] and below it rate = 0.001")
+        raise BadInput(f"set = {table!r}: must be a table of settings, such as {{rate = 0.001}}")
     settings = table | changes(given.pop("settings"))
     old = path or values.pop("path", None)
     if old is not None:
         from firma.cli.console import err
 
-        err.print("firma: path is deprecated, use backend", highlight=False)
+        err.print("firma: path is deprecated; use backend", highlight=False)
         values["backend"] = old
     return values | {name: value for name, value in given.items() if not _missing(value)} | {"set": settings}
 
@@ -114,7 +114,7 @@ def _train_with_progress(experiment: "Experiment") -> "list[Result]":
     from firma.experiment import execute
 
     with progress() as bar:
-        note = "the first run on a machine compiles its kernels"
+        note = "the first run on a machine compiles the kernels"
         if experiment.config.engine == "ray":
             note = "Ray and its workers take about ten seconds to start"
         task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
@@ -157,7 +157,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         out.print(f"Clients left out, too few samples: {dropped} (--set min_samples=1 includes all).")
     for result in results:
         if result.audit is not None:
-            out.print(_audited(result.method, result.audit))
+            out.print(_audited(result.method, result.audit), soft_wrap=True)
     if folder is not None:
         out.print(f"Written: {folder / 'results.json'}, {folder / 'accuracy.png'}", soft_wrap=True)
 
@@ -181,7 +181,7 @@ def _cell(value: "Summary", form: str, key: str) -> str:
 
 def _audited(method: str, audit: Any) -> str:
     """One line of the audit."""
-    heads = "no head received" if audit["head_private"] else f"{audit['messages_with_head']} messages held a head"
+    heads = "none contains a head" if audit["head_private"] else f"{audit['messages_with_head']} contain a head"
     beyond = audit["messages_beyond_neighbours"]
-    server = "neighbours only" if audit["server_free"] else f"{beyond} messages beyond ring neighbours"
+    server = "all between ring neighbours" if audit["server_free"] else f"{beyond} not between ring neighbours"
     return f"audit {method}: {audit['messages']} messages, {heads}, {server}"

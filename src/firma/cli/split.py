@@ -22,7 +22,7 @@ def split(
     preset: Preset = "recommended",
     seed: Seed = 0,
     set_: Changes = None,
-    out: Annotated[Path | None, typer.Option(help="Write a picture of the split to this PNG file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also draw the split, to this PNG file.")] = None,
     json: Json = False,
 ) -> None:
     """Show how a data set is split among clients: training and test samples of each class.
@@ -52,7 +52,7 @@ def _draw(found: "Overview", path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         split_picture(found.train, found.test, found.names, found.labels, title, path)
     except OSError as error:
-        raise BadInput(f"out = {str(path)!r}: cannot write there ({error.strerror})") from None
+        raise BadInput(f"out = {str(path)!r}: cannot write this file ({error.strerror})") from None
 
 
 def _show(found: "Overview", path: Path | None) -> None:

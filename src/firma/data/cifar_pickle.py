@@ -40,7 +40,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
             return lambda code, _align, _copy: _Captured(code)
         if (module, name) == ("numpy", "ndarray"):
             return object()  # only ever an argument of _reconstruct
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only NumPy arrays are allowed")
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}; only NumPy arrays are allowed")
 
 
 def read_batch(path: Path) -> tuple[Bytes, Bytes]:

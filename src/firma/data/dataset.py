@@ -55,10 +55,10 @@ DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] |
 
 
 def load_dataset(source: DatasetSource) -> Dataset:
-    """A data set by name or file, a `Dataset` as it is, arrays (x, y) or (x, y, x_test, y_test), or torch data sets.
+    """Load a data set: by name, from a file, from arrays (x, y) or (x, y, x_test, y_test), or from torch data sets.
 
-    A torch Dataset is given alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
-    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the column of the label.
+    A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column. A `Dataset` is returned as it is.
     """
     if isinstance(source, Dataset):
         return source
@@ -68,9 +68,14 @@ def load_dataset(source: DatasetSource) -> Dataset:
 
     if is_torch(source):
         return from_torch(source)
-    if isinstance(source, tuple):
-        return from_torch(*source) if source and is_torch(source[0]) else from_arrays(*source)
-    raise BadInput(f"dataset: a {type(source).__name__} cannot be used; give a name, a file, arrays or a torch Dataset")
+    if isinstance(source, tuple) and source and is_torch(source[0]):
+        return from_torch(*source)
+    if isinstance(source, tuple) and len(source) > 1:
+        return from_arrays(*source)
+    raise BadInput(
+        f"dataset: type {type(source).__name__} is not supported; pass a name, a file, a tuple of arrays (x, y) or "
+        "(x, y, x_test, y_test), or a torch Dataset"
+    )
 
 
 def _by_name(name: str) -> Dataset:
@@ -82,14 +87,14 @@ def _by_name(name: str) -> Dataset:
         from firma.data.user_files import read_file
 
         return read_file(Path(file[1]), file[2])
-    raise BadInput(f"{unknown('dataset', name, SIZES)}, or give a file that ends in .npz, .csv or .parquet")
+    raise BadInput(f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet")
 
 
 def digits() -> Dataset:
     """The 1,797 8x8 digits that scikit-learn contains: 1,437 to train, 360 to test, drawn by default_rng(42)."""
     spec = importlib.util.find_spec("sklearn")  # found, not imported: importing it takes a second
     if spec is None or spec.origin is None:
-        raise BadInput("dataset = 'digits': scikit-learn, which contains it, is not installed")
+        raise BadInput("dataset = 'digits': requires scikit-learn; install it with: pip install scikit-learn")
     with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz") as file:
         table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
     permutation = np.random.default_rng(SPLIT_SEED).permutation(len(table))

@@ -30,6 +30,8 @@ class NotFetched(Exception):
 
 def known_set(name: str) -> PublicDataset:
     """The public data set of that name."""
+    if name == "digits":
+        raise BadInput("data set 'digits' requires no download: scikit-learn contains it")
     if name not in PUBLIC:
         raise unknown("data set", name, PUBLIC)
     return PUBLIC[name]
@@ -76,7 +78,7 @@ def _from_sources(known: PublicDataset, cache: Path, on_progress: OnProgress, so
         f"{known.name} could not be downloaded. Tried:\n"
         + "\n".join(tried)
         + "\nDownload it by other means, for example "
-        f"from\n{places}\nand then: firma data get {known.name} --from FOLDER"
+        f"from\n{places}\nand then run: firma data get {known.name} --from FOLDER"
     )
 
 
@@ -84,7 +86,7 @@ def _store_verified(known: PublicDataset, files: Path, cache: Path, on_progress:
     on_progress(f"decoding {known.name}", 0, None)
     arrays = decode(known, files)
     if problem := wrong_content(known, arrays):
-        raise BadInput(f"{files}: this is not {known.name} as published ({problem}); nothing was stored")
+        raise BadInput(f"{files}: not {known.name} as published ({problem}); nothing was stored")
     on_progress(f"storing {known.name}", 0, None)
     store(known, arrays, cache)
 
@@ -128,7 +130,7 @@ def download(address: str, target: Path, on_progress: OnProgress) -> None:
             while piece := answer.read(1 << 18):
                 done += len(piece)
                 if done > _LARGEST:
-                    raise NotFetched(f"{address}: more than {_LARGEST:,} bytes, larger than any of these data sets")
+                    raise NotFetched(f"{address}: more than {_LARGEST:,} bytes, larger than any supported data set")
                 file.write(piece)
                 on_progress(f"{target.name} from the web", done, total)
     except urllib.error.HTTPError as error:
@@ -138,7 +140,7 @@ def download(address: str, target: Path, on_progress: OnProgress) -> None:
     except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise NotFetched(f"{address}: {error or type(error).__name__}") from None
     if total is not None and done != total:
-        raise NotFetched(f"{address}: cut short after {done:,} of {total:,} bytes")
+        raise NotFetched(f"{address}: truncated after {done:,} of {total:,} bytes")
 
 
 def _npm(known: PublicDataset, folder: Path, on_progress: OnProgress) -> Path:

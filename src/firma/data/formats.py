@@ -46,11 +46,11 @@ def decode(known: PublicDataset, path: Path) -> Arrays:
         lacking = []
         for title, form, read in forms:
             files = [next((found[name] for name in sorted(names) if name in found), None) for names in form]
-            missing = [min(names, key=len) for names, file in zip(form, files, strict=True) if file is None]
+            missing = [min(sorted(names), key=len) for names, file in zip(form, files, strict=True) if file is None]
             if not missing:
                 return read(tuple(file for file in files if file is not None))
-            lacking.append((len(missing) / len(form), f"{title} without {', '.join(missing)}"))
-    raise BadInput(f"{path}: does not contain {known.name}; closest are {min(lacking)[1]}")
+            lacking.append((len(missing) / len(form), f"the {title}: {', '.join(missing)}"))
+    raise BadInput(f"{path}: does not contain {known.name}; missing from {min(lacking)[1]}")
 
 
 def _unpack(archive: Path, wanted: frozenset[str], target: Path) -> None:
@@ -65,7 +65,7 @@ def _unpack(archive: Path, wanted: frozenset[str], target: Path) -> None:
                 if not member.isfile() or name not in wanted:
                     continue
                 if member.size > _LARGEST:
-                    raise BadInput(f"{archive}: {name} claims {member.size:,} bytes, more than any data set needs")
+                    raise BadInput(f"{archive}: {name} has {member.size:,} bytes, more than any supported data set")
                 source = tar.extractfile(member)
                 if source is not None:
                     with source, (target / name).open("wb") as copy:
@@ -84,7 +84,7 @@ def _folder(path: Path, wanted: frozenset[str]) -> Iterator[Path]:
             _unpack(path, wanted, Path(name))
             yield Path(name)
     else:
-        raise BadInput(f"{path}: not an archive; give the folder that holds the files, or a .tar.gz file")
+        raise BadInput(f"{path}: not an archive; pass the folder that contains the files, or a .tar.gz file")
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -111,16 +111,18 @@ def read_idx(path: Path) -> Bytes:
     """One IDX file of unsigned bytes, of any number of dimensions, gzipped or not."""
     content = _content(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTES or not content[3]:
-        raise BadInput(f"{path}: not an IDX file of bytes; it starts with 0x{content[:4].hex()}, not 0x000008NN")
+        raise BadInput(
+            f"{path}: not an IDX file of unsigned bytes; it starts with 0x{content[:4].hex()}, not 0x000008NN"
+        )
     dimensions = content[3]
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise BadInput(f"{path}: cut short in its header, after {len(content)} bytes")
+        raise BadInput(f"{path}: truncated in its header, after {len(content)} bytes")
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     size = int(np.prod(shape, dtype=object))  # Python integers, which a forged header cannot overflow
     if len(content) - start != size:
-        kind = "cut short" if len(content) - start < size else "too long"
-        raise BadInput(f"{path}: {kind}, {len(content) - start:,} bytes of data, and its header says {size:,}")
+        kind = "truncated" if len(content) - start < size else "too long"
+        raise BadInput(f"{path}: {kind}, {len(content) - start:,} bytes of data, but its header states {size:,}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
@@ -201,7 +203,7 @@ def _joined(batches: list[tuple[Bytes, Bytes]]) -> Arrays:
 
 def _known_classes(labels: Bytes, path: Path) -> Bytes:
     if labels.max() > 9:
-        raise BadInput(f"{path}: a label of {labels.max()}; CIFAR-10 has the classes 0 to 9")
+        raise BadInput(f"{path}: contains the label {labels.max()}; CIFAR-10 has the classes 0 to 9")
     return labels
 
 

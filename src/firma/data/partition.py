@@ -31,8 +31,8 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     """Split a data set among clients. Each row goes to at most one client, in the training and in the test data."""
     kind = parse(scenario)
     if not 1 <= clients <= len(dataset.y_train):
-        limit = f"{len(dataset.y_train)}, the training samples of {dataset.name}"
-        raise BadInput(f"clients = {clients}: must be from 1 to {limit}")
+        limit = f"{len(dataset.y_train)}, the number of training samples in {dataset.name}"
+        raise BadInput(f"clients = {clients}: must be between 1 and {limit}")
     split_seed = seed if split.split_seed is None else split.split_seed
     if kind.name == "natural":
         train, test = _natural(dataset, clients, split_seed)
@@ -46,8 +46,8 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     if not kept:
         most = max(len(each) for each in train)
         raise BadInput(
-            f"clients = {clients}: no client would have min_samples = {split.min_samples} training samples and a test "
-            f"sample (the largest has {most}); use fewer clients or a lower min_samples"
+            f"clients = {clients}: no client would have {split.min_samples} training samples (min_samples) and one "
+            f"test sample; the largest has {most} training samples; use fewer clients or a lower min_samples"
         )
     dropped = tuple(i for i in range(clients) if i not in kept)
     angles: tuple[float, ...] = ()
@@ -101,10 +101,12 @@ def _split_by_label(
 def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], list[Indices]]:
     """Rows by the clients that the data name; test data that name none are matched to the training data."""
     if dataset.client_train is None:
-        raise BadInput(f"scenario = 'natural': {dataset.name} does not name the client of each row (column client)")
+        raise BadInput(
+            f"scenario = 'natural': {dataset.name} does not name the client of each row; choose another scenario"
+        )
     if clients != len(dataset.client_names):
         named = f"{dataset.name} names {len(dataset.client_names)} clients"
-        raise BadInput(f"clients = {clients}: {named}; omit --clients")
+        raise BadInput(f"clients = {clients}: {named}, and scenario natural uses all of them; omit clients")
     train = _by_client(dataset.client_train, clients)
     if dataset.client_test is None:
         return train, _matched(dataset, train, seed)
@@ -123,7 +125,7 @@ def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]
     used = counts.sum(axis=0)
     testable = (used > 0) & (held > 0)
     if not testable.any():
-        raise BadInput(f"dataset {dataset.name}: no class of the training data is in the test data")
+        raise BadInput(f"dataset {dataset.name}: no class of the training data occurs in the test data")
     scale = (held[testable] / used[testable]).min()
     wanted = np.where(testable, counts * scale, 0.0)
     totals = wanted.sum(axis=1, keepdims=True)

@@ -19,6 +19,7 @@ CHOICES = (
     "iid, dir-ALPHA (such as dir-0.5), skew-K (such as skew-1), quantity-ALPHA (such as quantity-0.5), "
     "rotate-DEGREES (such as rotate-90) or natural"
 )
+_NUMBERS = "ALPHA and DEGREES must be positive, K a positive integer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def parse(text: str) -> Scenario:
         scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
         if 0 < scenario.number < float("inf"):
             return scenario
-    raise BadInput(f"scenario {text!r} is unknown; choose from {CHOICES}")
+    raise BadInput(f"scenario {text!r} is invalid; choose from {CHOICES}; {_NUMBERS}")
 
 
 _KINDS = ("iid", "dir", "skew", "quantity", "rotate", "natural")
@@ -71,7 +72,7 @@ def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]
     """(N, C) share of each class in the samples that a client asks for; rows need not sum to 1."""
     if 2 * primary + 1 > classes:
         needed = f"K primary and K+1 secondary classes require {2 * primary + 1} classes"
-        raise BadInput(f"scenario = 'skew-{primary}': {needed}, and the data have {classes}")
+        raise BadInput(f"scenario = 'skew-{primary}': {needed}, but the data have {classes}; use a smaller K")
     shares = np.full((clients, classes), _MINORITY)
     for client in range(clients):
         first = client * primary
@@ -105,7 +106,7 @@ def fair_counts(labels: NDArray[np.int64], shares: NDArray[np.float64], classes:
         counts = apportion(mix * size, held)
         if (counts.sum(axis=1) == size).all():
             return counts
-    raise BadInput(f"clients = {len(shares)}: too many for {len(labels)} samples in {classes} classes")
+    raise BadInput(f"clients = {len(shares)}: too many for {len(labels)} samples in {classes} classes; use fewer")
 
 
 def quantity_counts(labels: Indices, classes: int, alpha: float, clients: int, rng: np.random.Generator) -> Indices:

@@ -45,12 +45,14 @@ def from_arrays(
         _check(x_test, y_test, client_test, ("x_test", "y_test", "client_test"), name)
     if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise BadInput(
-            f"dataset {name}: x holds {x.dtype} of shape {x.shape[1:]}, "
-            f"x_test {x_test.dtype} of shape {x_test.shape[1:]}; they must match"
+            f"dataset {name}: one input has shape {x.shape[1:]} and dtype {x.dtype} in x, "
+            f"but {x_test.shape[1:]} and {x_test.dtype} in x_test; they must match"
         )
     classes, labels = _numbered(_joined(y, y_test), "y", name)
     if (classes[: len(y)] == classes[0]).all():
-        raise BadInput(f"dataset {name}: y holds only the class {labels[classes[0]]}; at least two classes are needed")
+        raise BadInput(
+            f"dataset {name}: all training labels are {labels[classes[0]]}; at least two classes are required"
+        )
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
@@ -58,9 +60,10 @@ def from_arrays(
 
 
 def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -> Dataset:
-    """The data set with the client of each training row, (n,) numbers or names, and of each test row if given.
+    """A data set whose rows belong to clients: `client` holds the client of each training row, (n,) numbers or names.
 
-    Without `client_test`, each client's test data are matched to its training data.
+    `client_test` does the same for the test rows; without it, each client is tested on rows that have the class
+    proportions of its training data.
     """
     values = np.asarray(client)
     for what, each, rows in (
@@ -68,7 +71,7 @@ def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -
         ("client_test", client_test, len(dataset.y_test)),
     ):
         if each is not None and np.shape(each) != (rows,):
-            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; it must be ({rows},)")
+            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; must be ({rows},), one per row")
     owners, names = _numbered(_joined(values, client_test), "client", dataset.name)
     tests = None if client_test is None else owners[len(values) :]
     return replace(
@@ -116,13 +119,15 @@ def _stacked(data: "TorchDataset[Any]") -> tuple[Array, Array]:
     if isinstance(tensors, tuple) and len(tensors) == 2:
         return tensors[0].numpy(), tensors[1].numpy()
     if not hasattr(data, "__len__"):
-        raise BadInput(f"dataset: a {type(data).__name__} has no length; give one with __len__ and __getitem__")
+        raise BadInput(
+            f"dataset: {type(data).__name__} has no length; pass a torch Dataset with __len__ and __getitem__"
+        )
     try:
         pairs = [(np.asarray(x), int(y)) for x, y in (data[row] for row in range(len(data)))]
         return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
     except (TypeError, ValueError) as error:
         raise BadInput(
-            f"dataset: a {type(data).__name__} must give pairs (input, label) of one shape ({error})"
+            f"dataset: {type(data).__name__} must return pairs (input, label), all inputs of one shape ({error})"
         ) from None
 
 
@@ -137,9 +142,8 @@ def _numbered(values: Array, what: str, name: str) -> tuple[Integers, tuple[str,
     if values.dtype.kind == "f" and (values == np.floor(values)).all() and np.abs(values).max() < 2**53:
         values = values.astype(np.int64)
     if values.dtype.kind not in "iubU":
-        raise BadInput(
-            f"dataset {name}: {what} holds {values.dtype}, such as {values[0]!r}; it must hold integers or text"
-        )
+        odd = next((each for each in values.tolist() if not isinstance(each, str)), values[0])
+        raise BadInput(f"dataset {name}: {what} contains {odd!r} ({values.dtype}); must be integers or text")
     found, numbers = np.unique(values, return_inverse=True)
     return numbers.astype(np.int64), tuple(str(value) for value in found)
 
@@ -147,22 +151,22 @@ def _numbered(values: Array, what: str, name: str) -> tuple[Integers, tuple[str,
 def _check(x: Array, y: Array, client: Array | None, names: tuple[str, str, str], name: str) -> None:
     """Refuse arrays that a model cannot be trained on."""
     if x.ndim < 2:
-        raise BadInput(f"dataset {name}: {names[0]} has shape {x.shape}; it must be (samples, features …)")
+        raise BadInput(f"dataset {name}: {names[0]} has shape {x.shape}; must be (samples, features, …)")
     if not x.size:
-        raise BadInput(f"dataset {name}: {names[0]} of shape {x.shape} is empty")
+        raise BadInput(f"dataset {name}: {names[0]} is empty (shape {x.shape})")
     if x.dtype.kind not in "fiub":
-        raise BadInput(f"dataset {name}: {names[0]} holds {x.dtype}; it must hold numbers")
+        raise BadInput(f"dataset {name}: {names[0]} has dtype {x.dtype}; must be numbers")
     for column, each in ((names[1], y), (names[2], client)):
         if each is None:
             continue
         values = np.asarray(each)
         if values.shape != (len(x),):
             needed = f"({len(x)},), one per row of {names[0]}"
-            raise BadInput(f"dataset {name}: {column} has shape {values.shape}; it must be {needed}")
+            raise BadInput(f"dataset {name}: {column} has shape {values.shape}; must be {needed}")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise BadInput(f"dataset {name}: {column} is missing (NaN) in row {int(np.argmin(np.isfinite(values)))}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         rows = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
         raise BadInput(
-            f"dataset {name}: {names[0]} holds NaN or infinity in {len(rows)} rows, the first is row {rows[0]}"
+            f"dataset {name}: {names[0]} contains NaN or infinity in {len(rows)} rows, first in row {rows[0]}"
         )

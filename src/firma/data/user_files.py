@@ -42,7 +42,7 @@ def _read_npz(path: Path) -> Dataset:
     if odd or "x" not in found or "y" not in found:
         holds = ", ".join(sorted(found)) or "nothing"
         raise BadInput(
-            f"dataset = {str(path)!r}: holds {holds}; it must hold x and y, and may hold {', '.join(_ARRAYS[2:])}"
+            f"dataset = {str(path)!r}: contains {holds}; must contain x and y, and may contain {', '.join(_ARRAYS[2:])}"
         )
     x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
     return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name)
@@ -103,8 +103,8 @@ def _find_bad_cell(path: Path, columns: Sequence[str], features: Sequence[int], 
                 float(row[feature])
             except ValueError:
                 raise BadInput(
-                    f"dataset = {str(path)!r}: data row {line} holds {row[feature]!r} in column {columns[feature]!r}; "
-                    "it must be a number"
+                    f"dataset = {str(path)!r}: data row {line} contains {row[feature]!r} in column "
+                    f"{columns[feature]!r}; must be a number"
                 ) from None
 
 
@@ -116,7 +116,7 @@ def _csv_rows(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[tu
         for line, row in enumerate(rows, 1):
             if len(row) != len(columns):
                 raise BadInput(
-                    f"dataset = {str(path)!r}: data row {line} has {len(row)} cells; the header has {len(columns)}"
+                    f"dataset = {str(path)!r}: data row {line} has {len(row)} cells, but the header has {len(columns)}"
                 )
             yield line, row
 
@@ -147,7 +147,7 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
     for place, feature in enumerate(features):
         kind = table.schema.field(feature).type
         if not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind) or arrow.types.is_boolean(kind)):
-            raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} holds {kind}; it must hold numbers")
+            raise BadInput(f"dataset = {str(path)!r}: column {columns[feature]!r} contains {kind}; must be numbers")
         # An empty cell becomes NaN; unsafe because float32 cannot hold every large integer exactly.
         numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     _refuse_gaps(path, numbers, [columns[feature] for feature in features])
@@ -168,14 +168,16 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
     named = [column] if column is not None else [name for name in LABEL_NAMES if name in lower][:1]
     label = columns.index(column) if column in columns else lower.index(named[0]) if named and column is None else None
     if label is None:
-        wanted = f"column {column!r}" if column is not None else f"column {', '.join(LABEL_NAMES)}"
-        shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-        raise BadInput(f"dataset = {str(path)!r}: no {wanted} among {shown}; name the label column: {path}:COLUMN")
+        wanted = repr(column) if column is not None else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
+        shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "") or "none"
+        raise BadInput(
+            f"dataset = {str(path)!r}: no column {wanted}; columns are {shown}; name the label column: {path}:COLUMN"
+        )
     client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
     features = [place for place in range(len(columns)) if place not in (label, client)]
     if not features:
         raise BadInput(
-            f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; a model needs at least one feature"
+            f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; at least one feature is required"
         )
     return label, client, features
 
@@ -184,7 +186,7 @@ def _refuse_gaps(path: Path, table: NDArray[np.float32], names: Sequence[str]) -
     """Refuse empty cells and infinities, naming the first."""
     sound = np.isfinite(table)
     if not len(table):
-        raise BadInput(f"dataset = {str(path)!r}: it has a header and no rows")
+        raise BadInput(f"dataset = {str(path)!r}: has a header but no rows")
     if not sound.all():
         row, column = np.argwhere(~sound)[0]
         raise BadInput(

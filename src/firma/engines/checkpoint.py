@@ -53,8 +53,8 @@ class RunCheckpoints:
         except (OSError, SafetensorError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise BadInput(
-                f"checkpoint folder {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({why}); make room and "
-                "run the same command again, it continues from the round before"
+                f"checkpoint folder {str(self.folder)!r}: round {len(outcomes)} cannot be saved ({why}); free disk "
+                "space and run the same command again: it continues from the previous round"
             ) from None
 
     def outcomes(self) -> list[RoundOutcome]:
@@ -156,4 +156,4 @@ def _outcome(number: int, plain: dict[str, Any]) -> RoundOutcome:
 
 
 def _damaged(path: Path, error: Exception) -> BadInput:
-    return BadInput(f"checkpoint {str(path)!r} cannot be used ({error}); remove it to start over")
+    return BadInput(f"checkpoint {str(path)!r} cannot be used ({error}); delete it to start over")

@@ -60,8 +60,8 @@ class WorkerPool:
             return [futures[client.number].result() for client in clients]
 
     def spread(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
-        """`work` on every item, side by side; torch's products take one thread each, for with two some CPUs round them
-        otherwise, and a run would not be the same on another number of cores."""
+        """`work` on every item, side by side; torch's products use one thread each: with two, some CPUs round
+        differently, and a run would depend on the number of cores."""
 
         def several(first: int) -> None:
             for item in items[first :: self.count]:
@@ -80,8 +80,8 @@ class WorkerPool:
 
 
 def _flush() -> None:
-    """Numbers below 1e-38 count as nothing in this thread: Adam's memory of dead units decays into them, and
-    arithmetic on them is three times slower."""
+    """Flush denormal numbers to zero in this thread: Adam's moments of dead units decay into them, and arithmetic on
+    them is three times slower."""
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
 

@@ -26,7 +26,9 @@ def transmitted(message: Message, layout: Layout) -> Message:
     try:
         read = [unpack(message.wire, pack(message.wire, each), len(each)) for each in stretches]
     except ValueError as error:
-        raise BadInput(f"wire = {message.wire!r}: a client's parameters hold {error}; set a lower rate") from None
+        raise BadInput(
+            f"wire = {message.wire!r}: a client's parameters contain {error}; use a lower learning rate"
+        ) from None
     arrived = torch.from_numpy(np.concatenate(read)) if read else values.cpu()
     return replace(message, state=replace(message.state, values=arrived.to(values)))
 

@@ -1,7 +1,7 @@
 """The engine for a Ray cluster: groups of clients in actors, and what passes between them.
 
 Only numbers (accuracies) pass through the driver. Parameters go from node to node through the object store as flat
-buffers: on a ring, those of clients whom another group hears; in an average, one weighted sum a group.
+buffers: on a ring, those of clients that another group reads; in an average, one weighted sum per group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,9 @@ Refs = list[Any]
 class RayFederation:
     """A federation in progress: `rounds` runs it; afterwards `parameters` is the (N, P) stack, where that fits.
 
-    Every `recover` rounds the state of all groups is kept on the driver's node, and on disk if there are `checkpoints`.
-    When a process or a node is lost, all go back to what was kept last; with 0 nothing is, and they start over.
+    Every `recover` rounds the state of all groups is copied to the driver's node, and to disk if there are
+    `checkpoints`. When a process or a node is lost, all groups return to the last copy; with 0 there is none, and they
+    start over.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class RayFederation:
             except WorkerLost as error:
                 failures, entered, done = failures + 1, False, list(kept)
                 if failures == _ATTEMPTS:
-                    raise BadInput(f"engine = 'ray': round {told + 1} failed {failures} times; last: {error}") from None
+                    raise BadInput(
+                        f"engine = 'ray': round {told + 1} failed {failures} times; last error: {error}"
+                    ) from None
                 continue
             if len(done) > told:
                 told, failures = len(done), 0

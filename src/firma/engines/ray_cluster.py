@@ -31,7 +31,7 @@ def ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise BadInput("engine = 'ray': Ray is not installed; pip install 'firma[ray]'") from None
+        raise BadInput("engine = 'ray': requires Ray; install it with: pip install 'firma[ray]'") from None
     return ray
 
 
@@ -48,8 +48,8 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         library.init(wanted, log_to_driver=False, logging_level="error", **own)
     except (ConnectionError, ValueError, RuntimeError, library.exceptions.RayError) as error:
-        hint = "one that asks for a token needs RAY_AUTH_MODE=token and that token, see docs/scale.md"
-        raise BadInput(f"address = {wanted!r}: no Ray cluster answers ({_sentence(error)}); {hint}") from None
+        hint = "a cluster with token authentication requires RAY_AUTH_MODE=token and the token: docs/scale.md"
+        raise BadInput(f"address = {wanted!r}: cannot connect to a Ray cluster ({_sentence(error)}); {hint}") from None
     try:
         yield
     finally:
@@ -63,7 +63,7 @@ def _probe(address: str) -> None:
             socket.create_connection((found[1], int(found[2])), timeout=10).close()
         except OSError as error:
             raise BadInput(
-                f"address = {address!r}: nothing answers there ({error.strerror or error}); check the host and port"
+                f"address = {address!r}: cannot connect ({error.strerror or error}); check the host and port"
             ) from None
 
 
@@ -90,12 +90,12 @@ def answers(references: Any) -> Any:
         raise WorkerLost(_sentence(cause))
     if isinstance(cause, errors.ObjectStoreFullError | errors.OutOfDiskError):
         raise BadInput(
-            f"engine = 'ray': its object store is full ({_sentence(cause)}); start Ray with a larger "
-            "--object-store-memory, or keep states less often with --recover"
+            f"engine = 'ray': the object store is full ({_sentence(cause)}); start Ray with a larger "
+            "--object-store-memory, or save state less often with a larger --recover"
         )
     if isinstance(cause, errors.OutOfMemoryError):
         raise BadInput(
-            f"engine = 'ray': a node ran out of memory ({_sentence(cause)}); take more nodes, or keep no states with "
+            f"engine = 'ray': a node ran out of memory ({_sentence(cause)}); use more nodes, or save no state with "
             "--recover 0"
         )
     raise cause

@@ -94,7 +94,7 @@ def mixture(plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accurac
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for.
 
-    Accuracies are sent once per round. Scores are asked for in every pass: a liar could send rubbish later.
+    Accuracies are sent once per round. Scores are computed in every pass: a dishonest neighbour could cheat later.
     """
     left, right = neighbours(one.order)[one.me]
     others = tuple(sorted({left, right} - {one.me}))

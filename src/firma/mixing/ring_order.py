@@ -1,4 +1,4 @@
-"""Who sits next to whom on the ring: neighbours, the cost of an order, and the 2-opt search for a cheaper one."""
+"""The order of clients on the ring: neighbours, the cost of an order, and the 2-opt search for a cheaper one."""
 
 from collections.abc import Sequence
 from typing import Literal

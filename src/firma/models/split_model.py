@@ -1,7 +1,7 @@
 """A model in two parts and the flat buffer of its parameters: extractor first, then head."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,7 @@ from firma.seeds import torch_seed
 Part = Literal["model", "extractor", "head"]
 Pair = tuple[nn.Module, nn.Module]
 ModelSource = str | Pair | Callable[[], Pair]
+_OWN = "pass a pair of torch modules (extractor, head), or a function that returns one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +109,23 @@ def build_model(
     its own weights.
     """
     if isinstance(source, tuple):
-        return _checked(SplitModel(*source), shape, classes)
+        return _checked(_pair(source), shape, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initial weights", client))
         if source == "mlp":
             return SplitModel(*mlp(shape, classes, *sizes))
-        if callable(source):
-            return _checked(SplitModel(*source()), shape, classes)
-    raise BadInput(f"model = {source!r} is unknown; choose mlp, or pass modules (extractor, head) from Python")
+        if callable(source) and not isinstance(source, nn.Module):
+            return _checked(_pair(source()), shape, classes)
+    shown = repr(source) if isinstance(source, str) else type(source).__name__
+    raise BadInput(f"model = {shown} is not supported; choose mlp, or {_OWN}")
+
+
+def _pair(found: object) -> SplitModel:
+    """The user's pair of modules, or an error that says what was found instead."""
+    match tuple(found) if isinstance(found, Iterable) else found:
+        case (nn.Module() as extractor, nn.Module() as head):
+            return SplitModel(extractor, head)
+    raise BadInput(f"model: {type(found).__name__} is not a pair of modules; {_OWN}")
 
 
 def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitModel:
@@ -126,10 +136,11 @@ def _checked(model: SplitModel, shape: tuple[int, ...], classes: int) -> SplitMo
     try:
         with torch.no_grad():
             logits = probe.head(probe.extractor(torch.zeros(2, *shape)))
-    except RuntimeError as error:
-        raise BadInput(f"model: it cannot process inputs of shape {shape}: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise BadInput(f"model: cannot process inputs of shape {shape} ({reason})") from None
     if tuple(logits.shape) != (2, classes):
-        raise BadInput(f"model: two samples give logits of shape {tuple(logits.shape)}; it must be (2, {classes})")
+        raise BadInput(f"model: logits of two samples have shape {tuple(logits.shape)}; must be (2, {classes})")
     if not model.layout().extractor:
         raise BadInput("model: the extractor has no parameters, so there is nothing to share")
     return model

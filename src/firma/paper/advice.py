@@ -157,10 +157,10 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
     counts, found = profile.counts, []
     few = int(((counts > 0) & (counts < _FEW_OF_A_CLASS)).any(axis=1).sum())
     if few:
-        found.append(f"{few} of {profile.clients} clients hold a class with fewer than {_FEW_OF_A_CLASS} samples")
+        found.append(f"{few} of {profile.clients} clients have a class with fewer than {_FEW_OF_A_CLASS} samples")
     if profile.rounds < _FEW_ROUNDS:
         found.append(
-            f"{profile.rounds} rounds are few: the warm-up and the retention schedule are made for ten or more"
+            f"{profile.rounds} rounds are few: the warm-up and the retention schedule are designed for ten or more"
         )
     if profile.scenario == "iid":
         found.append("the data look IID: ordering the ring saves almost nothing, and one model fits all clients")
@@ -174,12 +174,12 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
         )
     if not ranked and profile.scenario.startswith("dir"):
         found.append(
-            "here the paper tests clients on classes that they never saw; with matched tests the order changes"
+            "the paper tests clients here on classes that they never saw; with matched test data the ranking differs"
         )
     scores = dict(ranked)
     lead = max(scores.values()) - scores["local"] if scores else 1.0
     if lead < ONE_SEED:
-        found.append("training alone is the best or within a point of it: a federation may not be worth it here")
+        found.append("training alone is the best or within a point of the best: a federation may not be worth it here")
     return found
 
 

@@ -59,19 +59,23 @@ def read_counts(path: Path) -> Counts:
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"--counts file {str(path)!r} cannot be read ({error})") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(f"--counts file {str(path)!r} cannot be read ({reason})") from None
     if rows and _is_header(rows[0]):
         rows = rows[1:]
     if rows and not all(_is_count(row[0]) for row in rows):
         rows = [row[1:] for row in rows]
     if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
         raise BadInput(
-            f"--counts file {str(path)!r} must have one row per client and one column per class, all rows of one length"
+            f"--counts file {str(path)!r} must have one row per client and one column per class, and rows of "
+            "equal length"
         )
     for number, row in enumerate(rows, 1):
         for cell in row:
             if not _is_count(cell):
-                raise BadInput(f"--counts file {str(path)!r}: client {number} has {cell!r}, which is not a count")
+                raise BadInput(
+                    f"--counts file {str(path)!r}: client {number} has {cell!r}; must be a number of samples"
+                )
     counts = np.array([[int(cell) for cell in row] for row in rows], dtype=np.int64)
     if (counts.sum(axis=1) == 0).any():
         empty = int(np.flatnonzero(counts.sum(axis=1) == 0)[0]) + 1

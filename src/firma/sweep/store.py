@@ -66,7 +66,7 @@ def read_results(folder: Path) -> SweepResults:
 def read_cells(folder: Path) -> list[StoredCell]:
     """Every valid cell of a results folder, by key; cells that are damaged or of another version are left out."""
     if not any((folder / name).exists() for name in ("cells", "rings.csv")) and not _files(folder):
-        raise BadInput(f"results folder {str(folder)!r} holds no results; firma reproduce --out {folder} writes some")
+        raise BadInput(f"results folder {str(folder)!r} contains no results; run firma reproduce --out {folder} first")
     return _read(folder)
 
 

@@ -42,13 +42,13 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
     """
     stack = stack_of(model)
     if wanted == "autograd":
-        reason = "asked for"
+        reason = "requested"
     elif device.type != "cpu":
         reason = f"the device is {device}"
     elif stack is None:
-        reason = "the model is not a plain stack of linear, layer norm and ReLU"
+        reason = "the model is not a plain stack of linear, layer norm and ReLU layers"
     elif recipe.special:
-        reason = f"the compiled kernels do not have {recipe.special}"
+        reason = f"the compiled kernels do not support {recipe.special}"
     else:
         return Backend(
             "compiled",

@@ -105,7 +105,7 @@ class Recipe:
         """Which parts the compiled kernels do not have, for people; empty for a plain recipe."""
         names = [transform.name for transform in self.transforms]
         if self.objective is not nn.functional.cross_entropy:
-            names.insert(0, "a loss of your own")
+            names.insert(0, "a custom loss")
         return ", ".join(names)
 
     def memory(self, size: int, device: torch.device) -> Memory:
