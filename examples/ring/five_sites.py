@@ -1,8 +1,8 @@
 """Five sites on one machine: real processes, real sockets, real TLS. `make ring` runs this.
 
-Everything is done by the commands that five organisations would type: init, ring-file, join, audit.
+It runs the commands that five organisations would run: init, ring-file, join, audit; docs/deploy.md explains them.
 
-    python examples/ring/five_sites.py results/ring --dataset mnist --rounds 3    # sites with more to train on
+    python examples/ring/five_sites.py results/ring --dataset mnist --rounds 3    # more samples per site
 """
 
 import argparse
@@ -36,7 +36,7 @@ def free_ports(count):
 
 
 def prepare(folder, name_of_data, rounds):
-    """Each site's key, certificate and data, and the ring file that all share."""
+    """Create each site's key, certificate and data, and the ring file that all share."""
     data = load_dataset(name_of_data)
     parts = deal(data, SCENARIO, len(NAMES), split_for("paper", {}), seed=0)
     members = []
@@ -58,7 +58,7 @@ def prepare(folder, name_of_data, rounds):
 
 
 def train(folder):
-    """Five processes, until all are done; the first site's lines are shown."""
+    """Run five processes until all are done; only the first site's output is shown."""
     running = []
     for number, name in enumerate(NAMES):
         site = folder / name
@@ -69,18 +69,18 @@ def train(folder):
         running.append(subprocess.Popen(command, stdout=None if number == 0 else subprocess.DEVNULL))
     codes = [process.wait() for process in running]
     if any(codes):
-        sys.exit(f"members ended with codes {codes}")
+        sys.exit(f"a site failed; exit codes by site: {dict(zip(NAMES, codes, strict=True))}")
 
 
-def conclude(folder):
-    """A table of what each site has, and the audit's verdicts."""
+def summarise(folder):
+    """Print a table with the result and the audit of each site."""
     table = Table(
         "site",
         "test accuracy",
         "kB sent",
         "seconds",
         "training",
-        "of processor",
+        "training (CPU)",
         "audit",
         title="Five sites, no server",
     )
@@ -98,23 +98,25 @@ def conclude(folder):
         )  # fmt: skip
     console = Console()
     console.print(table)
-    passed = "passed: extractors and agreed numbers left, no head did" if not any(verdicts) else "FAILED"
+    passed = "passed: only extractors and agreed numbers left the sites, no head" if not any(verdicts) else "FAILED"
     console.print(f"ring {' - '.join(result['order'])}; audit {passed}")
     return int(any(verdicts))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("results/ring"), help="emptied first")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("results/ring"), help="output folder; deleted first"
+    )
     parser.add_argument("--dataset", default="digits", help="digits, or one that `firma data get` has fetched")
     parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     shutil.rmtree(arguments.folder, ignore_errors=True)
     prepare(arguments.folder, arguments.dataset, arguments.rounds)
-    # The first run on a machine compiles the kernels: once here, not by five processes at the same time.
+    # The first run on a machine compiles the kernels: do it once here, not in five processes at the same time.
     firma.run("digits", SCENARIO, clients=len(NAMES), rounds=1, settings={"extractor_epochs": 1})
     train(arguments.folder)
-    return conclude(arguments.folder)
+    return summarise(arguments.folder)
 
 
 if __name__ == "__main__":

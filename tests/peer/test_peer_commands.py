@@ -3,6 +3,7 @@
 import json
 import socket
 
+import numpy as np
 import pytest
 
 
@@ -19,6 +20,8 @@ def test_from_keys_to_a_ring_file(command, tmp_path):
     assert command("ring-file", tmp_path / "ring.toml")[1] == out
     code, _, err = command("ring-file", tmp_path / "other.toml", *members, "--shape", "8by8", "--labels", "10")
     assert (code, err.count("\n")) == (2, 1)
+    code, _, err = command("ring-file", tmp_path / "alone.toml", *members[:2], *task)
+    assert (code, err) == (2, "firma: --member must be given at least twice: a ring has two or more members\n")
     code, _, err = command("join", tmp_path / "ring.toml", "--data", "x.npz", "--identity", tmp_path / "nobody")
     assert (code, "firma init" in err) == (2, True)
     code, _, err = command("ring-file", tmp_path / "narrow.toml", *members, *task, "--wire", "int4")
@@ -43,6 +46,35 @@ def test_what_join_cannot_do_is_said_before_anything_is_sent(command, make_ring,
             assert (code, out, err.count("\n")) == (2, "", 1)
             assert says in err
     assert not (tmp_path / "state" / "round-000001").exists()
+
+
+@pytest.mark.parametrize(
+    ("shape", "label", "says"),
+    [
+        ((8, 8), 11, "label '11' is not in the ring file, which has 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        ((64,), 1, "inputs have shape (64,), but the ring file requires (8, 8)"),
+    ],
+)
+def test_data_that_do_not_fit_the_ring_file(command, make_ring, tmp_path, shape, label, says):
+    made = make_ring("fibfl", 2, 1, "iid")
+    np.savez(tmp_path / "mine.npz", x=np.zeros((10, *shape), np.float32), y=np.array([0] * 5 + [label] * 5))
+    state = tmp_path / "state"
+    code, _, err = command(
+        "join", made.path, "--data", tmp_path / "mine.npz", "--identity", made.identity(0), "--state", state
+    )
+    assert (code, err.count("\n"), says in err, state.exists()) == (2, 1, True, False), err
+
+
+def test_a_state_folder_of_another_ring_file_is_refused(command, make_ring, tmp_path):
+    made = make_ring("fibfl", 2, 1, "iid")
+    state = tmp_path / "state"
+    state.mkdir()
+    memory = {"view": None, "promised": [0, -1], "accepted": None}
+    (state / "promises.json").write_text(json.dumps({"ring": "0" * 64, "memory": memory}))
+    code, _, err = command(
+        "join", made.path, "--data", made.data(0), "--identity", made.identity(0), "--state", state, "--resume"
+    )
+    assert (code, err.count("\n"), f"--begin-with {state}" in err) == (2, 1, True), err
 
 
 HEADER = {"site": "ant", "federation": "t", "classes": 10, "extractor": {"extractor.0.weight": [2, 3]}}
@@ -73,4 +105,7 @@ def test_audit_fails_on_anything_but_the_extractor_and_agreed_numbers(command, t
 
 def test_an_audit_file_that_is_none(command, tmp_path):
     (tmp_path / "a").write_text("junk")
-    assert command("audit", tmp_path / "a")[0] == 2
+    code, _, err = command("audit", tmp_path / "a")
+    assert (code, "is not an audit file" in err) == (2, True)
+    code, _, err = command("audit", tmp_path / "none")
+    assert (code, "cannot be read (No such file or directory)" in err) == (2, True)

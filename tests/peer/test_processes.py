@@ -95,7 +95,7 @@ def test_kill_9_is_noticed_and_the_others_go_on_until_it_is_back(make_ring, join
         member.process.terminate()
     codes, texts = finish(members)
     assert codes == [130] * 3, texts
-    assert "going on without: bee" in texts[0][1] + texts[2][1], "what happened is said on the error stream"
+    assert "proposing a new view: bee" in texts[0][1] + texts[2][1], "what happened is said on the error stream"
 
 
 def test_an_interrupted_member_says_how_to_go_on(make_ring, join):

@@ -25,6 +25,7 @@ def doctor(
         failed += not finding.passed
         typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
     if failed:
-        typer.echo(f"{failed} checks failed: fix them before firma join")
+        checks, them = ("check", "it") if failed == 1 else ("checks", "them")
+        typer.echo(f"{failed} {checks} failed: fix {them} before firma join")
         raise typer.Exit(1)
     typer.echo("all checks passed: firma join can start")

@@ -103,7 +103,7 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
 
 
 def _line(report: "RoundReport") -> str:
-    weights = " ".join(f"{name} {weight:.3f}" for name, weight in report.weights.items()) or "all by size"
+    weights = " ".join(f"{name} {weight:.3f}" for name, weight in report.weights.items()) or "by number of samples"
     return (
         f"round {report.number}/{report.rounds}  ring {'-'.join(report.ring)}  weights {weights}  "
         f"accuracy {report.accuracy:.4f}  sent {report.sent / 1000:,.1f} kB  {report.seconds:.2f} s "

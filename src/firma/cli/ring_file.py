@@ -47,7 +47,9 @@ def ring_file(
 
     if member:
         if path.exists():
-            raise BadInput(f"ring file {str(path)!r}: already exists; choose another name")
+            raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
+        if len(member) < 2:
+            raise BadInput("--member must be given at least twice: a ring has two or more members")
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
@@ -74,7 +76,7 @@ def _shape(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split("x")]
     except ValueError:
-        raise BadInput(f"shape = {text!r}: must be numbers separated by x, such as 28x28") from None
+        raise BadInput(f"--shape {text!r}: must be numbers separated by x, such as 28x28") from None
 
 
 def _labels(text: str) -> list[str]:

@@ -139,7 +139,7 @@ def _ask(
             except grpc.RpcError as error:
                 trouble = reason(error)
             if time.monotonic() > deadline:
-                return Finding(False, about, _advice(member.address, trouble))
+                return Finding(False, about, _advice(member.address, trouble, own))
             time.sleep(0.3)
     finally:
         line.channel.close()
@@ -158,10 +158,15 @@ def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
     return Finding(True, about, "answers with the pinned certificate, the same ring file, model and protocol version")
 
 
-def _advice(address: str, trouble: str) -> str:
+def _advice(address: str, trouble: str, own: bool) -> str:
     low = trouble.lower()
     if "certificate" in low or "handshake" in low or "ssl" in low:
-        return f"{address} answers with a certificate other than the pinned one, or does not know ours ({trouble})"
+        return (
+            f"{address} answers with a certificate other than the pinned one, does not know ours, or is another "
+            f"program ({trouble})"
+        )
+    if "refused" in low and own:
+        return f"{address} does not lead to this site; with --listen, forward that port here ({trouble})"
     if "refused" in low:
         return f"nobody listens on {address}; start firma doctor or firma join there ({trouble})"
     return f"{address} does not answer; check the address, the firewall, and that it is running ({trouble})"

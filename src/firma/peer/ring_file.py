@@ -97,7 +97,8 @@ class Ring(BaseModel):
             if member.certificate == mine:
                 return number
         raise BadInput(
-            "identity: this site's certificate is not in the ring file; send the site.toml of firma init again"
+            "this site's certificate is not in the ring file; send your site.toml again and ask for a new ring file, "
+            "or pass the right --identity"
         )
 
 

@@ -171,7 +171,7 @@ class Proposer:
         if self._others_turn(state, now):
             return None, []
         if lost:
-            return why, self._say(f"going on without: {why}")
+            return why, self._say(f"proposing a new view: {why}")
         if state.frozen:
             return "an agreement was begun and not ended", []
         self._condition = ""

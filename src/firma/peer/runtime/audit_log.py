@@ -108,8 +108,12 @@ def audit(path: Path) -> AuditReport:
         tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
         numbers = {number for line in sent for number in line["numbers"]}
         site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise BadInput(f"audit file {str(path)!r}: cannot be read ({error})") from None
+    except OSError as error:
+        raise BadInput(f"audit file {str(path)!r}: cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise BadInput(
+            f"{str(path)!r} is not an audit file, or is damaged; pass the audit.jsonl of a state folder"
+        ) from None
     return AuditReport(
         site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches)
     )  # fmt: skip

@@ -118,7 +118,8 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
         raise BadInput(_damaged(path, error)) from None
     if not same:
         raise BadInput(
-            f"checkpoint {str(path)!r}: it belongs to another ring file; pass another --state, or start over"
+            f"state folder {str(folder)!r} belongs to another ring file; pass a new --state, "
+            f"and --begin-with {folder} to start from its last round"
         )
     return saved
 

@@ -26,16 +26,24 @@ def load_own(path: str, task: Task) -> Dataset:
     own = load_dataset(Path(path))
     if own.shape != tuple(task.shape):
         raise BadInput(
-            f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}"
+            f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
+            "the rows of a table are flat, so images need an .npz file"
         )
     unknown = [name for name in own.labels if name not in task.labels]
     if unknown:
-        raise BadInput(f"data = {path!r}: label {unknown[0]} is not one of the ring file's labels")
+        raise BadInput(
+            f"data = {path!r}: label {unknown[0]!r} is not in the ring file, which has {_listed(task.labels)}"
+        )
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
     scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
     return Dataset(
         own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
     )
+
+
+def _listed(labels: tuple[str, ...]) -> str:
+    """The labels of a ring file for a message: all, or the first ten."""
+    return ", ".join(labels[:10]) + (f", … ({len(labels)} in all)" if len(labels) > 10 else "")
 
 
 def check_gate(ring: Ring) -> None:

@@ -2,7 +2,7 @@
 
 Every decision of a member is made here or in the pure parts that this module puts together: whom to await and whom to
 give up (`failure_detector`), when to propose a view (`proposer`), what the agreement says (`paxos`), what to admit
-(`inbox`), what to send next (`firma.mixing`), what to save, and when it is finished. There are no threads, sockets,
+(`admission`), what to send next (`firma.mixing`), what to save, and when it is finished. There are no threads, sockets,
 disk or clock in it, and no randomness but what is handed in: equal events at equal times give equal actions.
 
     waiting --view with a seat--> entering --> training --> exchanging <--> scoring --> saving --+
@@ -77,7 +77,7 @@ Phase = Literal[
     "waiting", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
 ]
 _FRESH = (
-    "state folder is empty, but the ring is at work: a site without its promises must not come back; "
+    "state folder is empty, but the ring is already running: a site without its promises must not come back; "
     "pass the right --state, or start over with a new ring file"
 )
 

@@ -32,7 +32,11 @@ class Promises:
                 "restore the file from a backup made after its last run, or start over with a new ring file"
             ) from None
         if not same:
-            raise BadInput(f"{str(self._path)!r}: it belongs to another ring file; pass another --state, or start over")
+            where = str(self._path.parent)
+            raise BadInput(
+                f"state folder {where!r} belongs to another ring file; pass a new --state, "
+                f"and --begin-with {where} to start from its last round"
+            )
         return memory
 
     def write(self, memory: Memory) -> None:

@@ -60,7 +60,8 @@ def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: i
         port = 0
     if port == 0:
         raise BadInput(
-            f"listen = {address!r}: cannot listen there; the port is taken, or the address does not belong to this host"
+            f"cannot listen on {address!r}: the port is taken, or the host is not an address of this machine; "
+            "--listen takes another HOST:PORT, such as 0.0.0.0:7443"
         )
     server.start()
     return server
