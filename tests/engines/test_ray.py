@@ -140,7 +140,7 @@ def test_an_error_in_a_worker_is_that_error_here(make_federation, pools):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ObjectStoreFullError", "its object store is full"), ("OutOfDiskError", "its object store is full"),
+        ("ObjectStoreFullError", "the object store is full"), ("OutOfDiskError", "the object store is full"),
         ("OutOfMemoryError", "a node ran out of memory"),
     ],
 )  # fmt: skip

@@ -284,14 +284,20 @@ def replayed(crew):
     ]
     for number, site in enumerate(sites):
         checkpoint.write(made.folder / "replay" / str(number), site, ring.digest, 0, (), [], 10_000)
-    done = [set(crew.rounds(number)) for number in range(len(sites))]
+    # A member may be killed after it saved a round and before it logged it: then its next start shows the round.
+    done = [
+        {*crew.rounds(number), *((event["view"], event["rounds"]) for event in crew.events(number, "started"))}
+        for number in range(len(sites))
+    ]
+    entered = [{event["number"] for event in crew.events(number, "view")} for number in range(len(sites))]
     final = {}
     for epoch, (names, start) in sorted(crew.views().items()):
         order = tuple(ring.names.index(name) for name in names)
         last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
         for number in order:
-            _go_to(made, sites[number], number, start)
-            final[number] = (start, sites[number].parameters.clone())
+            _go_to(made, sites[number], number, start, epoch in entered[number])
+            if epoch in entered[number]:  # it may have been killed before it got there
+                final[number] = (start, sites[number].parameters.clone())
         for turn in range(start, last):
             today = plan(ring.row, ring.hyper, len(order), ring.rounds, turn)
             _lockstep(sites, order, today)
@@ -305,10 +311,12 @@ def replayed(crew):
     return final
 
 
-def _go_to(made, site, number, start):
+def _go_to(made, site, number, start, entered):
     folder = made.folder / "replay" / str(number)
     held = checkpoint.nearest(folder, start)
     checkpoint.restore(site, checkpoint.read(folder, held, made.ring.digest))
+    if not entered:
+        return
     if held != start:
         checkpoint.write(folder, site, made.ring.digest, 0, (), [None] * start, 10_000)
     checkpoint.mark(folder, start, 0)

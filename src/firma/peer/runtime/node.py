@@ -127,6 +127,7 @@ class Node:
             ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice
         )  # fmt: skip
         self._stop = threading.Event()
+        self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
 
     def _past(self) -> tuple[MemberState, checkpoint.Saved]:
@@ -151,7 +152,8 @@ class Node:
         listening = self.server.open(self.setup.identity, listen)
         clock = threading.Thread(target=self.driver.run_clock, args=(self._stop, self._each_tick), daemon=True)
         clock.start()
-        self.log.event("started", {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()})
+        facts = {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()}
+        self.log.event("started", facts | self._from)
         try:
             loop.run()
         finally:
