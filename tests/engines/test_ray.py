@@ -52,6 +52,13 @@ def test_fewer_clients_than_processes(make_federation, pools, clients):
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
 
 
+def test_parts_of_a_local_step_run_on_ray_too(make_federation, pools):
+    federation = make_federation("fibfl", 4, proximal=0.5, clip=0.5)
+    ours = finish(RayFederation(federation, pools[3]))
+    assert_same(ours, finish(Simulation(federation)))
+    assert not torch.equal(ours[1], finish(Simulation(make_federation("fibfl", 4)))[1]), "the parts did nothing"
+
+
 def test_large_rings_send_edges_only(make_federation, pools, monkeypatch):
     federation = make_federation("fibfl+", 600, rounds=1, extractor_epochs=1, head_epochs=0)
     ours, read = RayFederation(federation, pools[3]), []

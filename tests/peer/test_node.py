@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ import torch
 import firma
 from firma.errors import BadInput
 from firma.peer.identity import load_identity
-from firma.peer.runtime import checkpoint
+from firma.peer.runtime import checkpoint, local_training
 from firma.peer.runtime.audit_log import AuditLog, audit
 from firma.peer.runtime.checkpoint import latest
 from firma.peer.runtime.events import PeerLost
 from firma.peer.runtime.node import Node, Outcome, Setup
+from firma.training.local_step import recipe
 
 from .conftest import made_ring
 
@@ -117,6 +119,43 @@ def test_each_site_may_send_as_it_likes(make_ring):
 def stop_when_paused(text):
     if text.startswith("paused"):
         raise KeyboardInterrupt
+
+
+SMALL = {"extractor_epochs": 2, "hidden": 32, "embedding": 16}
+
+
+def test_parts_of_a_local_step_run_at_peers_too(make_ring):
+    made = make_ring("fibfl+", 3, 2, "dir-0.5", set=SMALL | {"proximal": 0.5, "clip": 0.5})
+    outcomes, result = run_threads(made), simulated(made, "dir-0.5", audit=True)
+    assert "proximal" in result.backend
+    assert_same(made, outcomes, result)
+
+
+@dataclass(frozen=True)
+class Summing:
+    """A transform that remembers the sum of all gradients between rounds, and uses it."""
+
+    name: str = "summing"
+
+    def memory(self, size):
+        return {"summing.total": torch.zeros(size)}
+
+    def __call__(self, gradients, step):
+        total = step.memory["summing.total"][step.span]
+        gradients.add_(total.add_(gradients), alpha=0.01)
+
+
+def test_a_peers_checkpoint_holds_whatever_a_transform_remembers(make_ring, monkeypatch):
+    def summing(method, hyper):
+        return replace(recipe(method, hyper), transforms=(Summing(),))
+
+    monkeypatch.setattr(local_training, "recipe", summing)
+    made = make_ring("fibfl", 3, 4, "iid", patience=3.0, quorum=3)
+    stopped = run_threads(made, rounds_before_stop=lambda number: 2, on_notice=stop_when_paused)
+    assert all(isinstance(error, KeyboardInterrupt) for error in stopped.values())
+    saved = checkpoint.read(made.state(0), checkpoint.latest(made.state(0)), made.ring.digest)
+    assert saved.tensors["summing.total"].abs().sum() > 0
+    assert_exact(run_threads(made, resume=True), run_threads(make_again(made)))
 
 
 def test_stopped_and_resumed_members_end_where_an_uninterrupted_run_ends(make_ring):
