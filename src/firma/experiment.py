@@ -25,7 +25,8 @@ from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.split_model import ModelSource, build_model
+from firma.models.build import ModelSource, build_model
+from firma.models.probe import InputSpec
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
@@ -118,9 +119,9 @@ def assemble(
     clients = len(partition.train)
     own = hyper.initial == "per-client"
     sizes = (hyper.hidden, hyper.embedding)
+    inputs = InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
     models = [
-        build_model(source, dataset.shape, dataset.classes, sizes, seed, client)
-        for client in range(clients if own else 1)
+        build_model(source, inputs, dataset.classes, sizes, seed, client) for client in range(clients if own else 1)
     ]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),

@@ -24,7 +24,7 @@ from firma.settings import BackendName, EngineName, Preset, Wire, sentence
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
     from firma.data.dataset import DatasetSource
     from firma.engines.engine import RoundOutcome
-    from firma.models.split_model import ModelSource
+    from firma.models.build import ModelSource
 
     OnRound = Callable[[str, int, RoundOutcome], None]
 else:

@@ -12,7 +12,8 @@ from torch import Tensor
 from firma.data.dataset import Dataset, load_dataset
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
-from firma.models.split_model import build_model
+from firma.models.build import build_model
+from firma.models.probe import InputSpec
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan
 from firma.training.backend import choose, train_round
@@ -78,7 +79,8 @@ class LocalSite:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
         sizes = (self.hyper.hidden, self.hyper.embedding)
         number = me if self.hyper.initial == "per-client" else 0
-        model = build_model(ring.task.model, ring.task.shape, len(ring.task.labels), sizes, ring.seed, number)
+        inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
+        model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
         self.layout = model.layout()
         self._recipe = recipe(self.row, self.hyper)
         self.backend = choose(model, device, self._recipe, self.hyper.batch)
