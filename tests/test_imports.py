@@ -13,7 +13,7 @@ SOURCE = Path(firma.__file__).parent
 FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics"), ("encoding", "schedule"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
-    ("results", "run_config"), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",), ("cli",),
+    ("results", "run_config"), ("flower",), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",), ("cli",),
     ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}

@@ -135,6 +135,11 @@ class ClientGroup:
         """How clients are trained and why, for people."""
         return f"{self.backend.name}, {self.workers.count} at a time ({self.backend.reason})"
 
+    @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client; a client that is trained by others may say so only when it has trained."""
+        return [len(client.data.labels) for client in self.clients]
+
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
         return self.stack[:, self.layout.span(plan.part)]

@@ -37,6 +37,11 @@ class Simulation:
         return self.backend.outward(self._group.stack)
 
     @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client."""
+        return self._group.sizes
+
+    @property
     def described(self) -> str:
         """Which backend trains and why, for people."""
         return self._group.described
@@ -71,7 +76,7 @@ class Simulation:
         if self.audit is not None or run.wire != "float32":
             return self._exchange(plan, accuracies, self.audit or Audit(self.layout, neighbours(run.order)))
         shared = self._group.shared(plan)
-        match kind.mixture(plan, run.order, run.sizes, accuracies):
+        match kind.mixture(plan, run.order, self.sizes, accuracies):
             case Blocks() as blocks:
                 self._group.mix(plan, blocks)
             case Average(by_client):
@@ -89,11 +94,11 @@ class Simulation:
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
-        run, whole = self.federation, self.parameters
+        run, whole, sizes = self.federation, self.parameters, self.sizes
         shared = whole[:, self.layout.span(plan.part)]
         kind = kind_of(plan.mixing)
         members = {
-            i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], run.sizes[i], run.wire))
+            i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], sizes[i], run.wire))
             for i in range(run.clients)
         }
         everybody = Participant(SERVER, range(run.clients), torch.zeros_like(shared[0]), 0.0, 0, run.wire)

@@ -35,11 +35,15 @@ class Backend:
     draws: bool  # layers may draw from torch's own generator
 
 
-def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, wanted: str = "auto") -> Backend:
+def choose(
+    model: SplitModel, device: torch.device, recipe: Recipe, batch: int, wanted: "str | Backend" = "auto"
+) -> Backend:
     """Compiled kernels for plain stacks with a plain recipe on a CPU, autograd for everything else.
 
-    `wanted` = "autograd" insists on autograd.
+    `wanted` = "autograd" insists on autograd; a ready-made backend is taken as it is.
     """
+    if isinstance(wanted, Backend):
+        return wanted
     stack = stack_of(model)
     if wanted == "autograd":
         reason = "requested"
@@ -80,7 +84,7 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
     """
     drawing = _drawing(torch_seed(seed, "layers", client.number, plan.number)) if backend.draws else nullcontext()
     with drawing:
-        trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
+        trainer.train(client, replace(job, number=plan.number), generator(seed, "batches", client.number, plan.number))
     return trainer.correct(client, test=False) / len(client.data.labels) if plan.gate is not None else 1.0
 
 
@@ -93,8 +97,11 @@ def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
 def resume(backend: Backend, client: Client, saved: Mapping[str, Tensor]) -> None:
     """The inverse of `portable`, in place; `KeyError` if something that the client remembers was not saved."""
     for name, tensor in ({"parameters": client.parameters} | client.memory).items():
-        layout = _is_flat(client, name, tensor)
-        tensor.copy_(backend.inward(saved[name]) if layout else saved[name])
+        values = backend.inward(saved[name]) if _is_flat(client, name, tensor) else saved[name]
+        if name in client.memory and values.shape != tensor.shape:  # what grows as a client trains
+            client.memory[name] = values.clone()
+        else:
+            tensor.copy_(values)
 
 
 def _outward(backend: Backend, client: Client, name: str, tensor: Tensor) -> Tensor:

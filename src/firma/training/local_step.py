@@ -180,6 +180,7 @@ class Job:
     recipe: Recipe
     phases: tuple[Phase, ...]
     batch: int
+    number: int = 0  # of the round, from 0
 
 
 class Trainer(Protocol):
@@ -188,8 +189,11 @@ class Trainer(Protocol):
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
 
-    def correct(self, client: Client, test: bool) -> int:
-        """How many of its test or training samples the client classifies correctly."""
+    def correct(self, client: Client, test: bool) -> float:
+        """How many of its test or training samples the client classifies correctly.
+
+        A whole number, unless the trainer only knows a share of them.
+        """
 
 
 def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:

@@ -1,0 +1,213 @@
+"""A trainer and a backend whose clients are trained by a Flower app.
+
+The app decides how it trains: optimiser, epochs, batches and device are its own. Its randomness has an address, as
+everywhere in FIRMA: before each call, the global generators of torch, NumPy and Python are seeded, and afterwards they
+are put back. Clients are called one at a time, for those generators belong to the process.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from firma.errors import BadInput
+from firma.flower.arrays import CONTEXT, Array, Template, listed, tell_what_changes, template
+from firma.flower.description import FlowerApp, Scalar
+from firma.flower.messages import Address, Kind, Reply, ask, flower, in_order, is_legacy
+from firma.seeds import torch_seed
+from firma.training.backend import Backend
+from firma.training.local_step import Client, ClientData, Job
+
+_SMALL = 2_000_000  # parameters below which several threads for one product cost more than they save
+NodeConfig = Callable[[int], Mapping[str, Scalar]]  # by client
+
+
+@dataclass(frozen=True)
+class LoadedApp:
+    """A `ClientApp` that is ready to be called, and its description."""
+
+    client_app: Any
+    initial: Any  # None: the client's get_parameters
+    described: FlowerApp
+    node_config: NodeConfig
+
+    def ask(
+        self, kind: Kind, arrays: Mapping[str, Array], config: Mapping[str, Scalar], client: int, number: int,
+        state: Tensor, seed: int,
+    ) -> Reply:  # fmt: skip
+        """One call of the app, with its randomness at an address."""
+        address = Address(client, number, self.node_config(client), self.described.run_config)
+        with seeded(seed):
+            return ask(self.client_app, kind, arrays, config, address, state)
+
+
+class FlowerTrainer:
+    """Trains and tests clients by asking the app."""
+
+    def __init__(self, app: LoadedApp, made: Template) -> None:
+        self._app, self._template = app, made
+        self._last: dict[int, Reply] = {}  # by client, of its last training
+
+    def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
+        """Train a client for one round, in place; phases without epochs train nothing."""
+        if not any(phase.epochs for phase in job.phases):
+            return
+        made, config = self._template, self._app.described.train_config
+        reply = self._app.ask(
+            "train", made.arrays(client), config, client.number, job.number + 1, client.memory[CONTEXT],
+            int(shuffle.integers(2**63)),
+        )  # fmt: skip
+        shapes = [spec.shape for spec in made.specs]
+        made.adopt(client, in_order(reply, made.names, shapes, client.number))
+        client.memory[CONTEXT] = reply.state
+        client.data = replace(client.data, labels=_counted(reply.samples))
+        self._last[client.number] = reply
+
+    def correct(self, client: Client, test: bool) -> float:
+        """The accuracy that the app reports, times the number of samples that the client is said to have."""
+        if not test:
+            accuracy = _metric(self._last[client.number], self._app.described.train_accuracy, "train")
+            return accuracy * len(client.data.labels)
+        described, made = self._app.described, self._template
+        seed = torch_seed(0, "flower evaluation", client.number)
+        reply = self._app.ask(
+            "evaluate", made.arrays(client), described.evaluate_config, client.number, 0, client.memory[CONTEXT], seed
+        )
+        client.memory[CONTEXT] = reply.state
+        return _metric(reply, described.accuracy, "evaluate") * len(client.data.test_labels)
+
+
+def loaded(app: FlowerApp | object, initial: object, described: FlowerApp, node_config: NodeConfig) -> LoadedApp:
+    """Import what a description refers to; `app` and `initial` may also be the objects themselves."""
+    flower()
+    client_app = _imported(described.app, "app") if isinstance(app, FlowerApp) else app
+    if type(client_app).__name__ != "ClientApp" or not callable(client_app):
+        raise BadInput(f"app = {described.app!r}: is a {type(client_app).__name__}; must be a flwr.clientapp.ClientApp")
+    start = _imported(described.initial, "initial") if initial is None and described.initial else initial
+    return LoadedApp(client_app, start, described, node_config)
+
+
+def templates(app: LoadedApp, seed: int, clients: list[int]) -> list[Template]:
+    """What these clients start from; weights are drawn from (seed, client), as those of FIRMA's own models."""
+    made = [template(_initial(app, seed, client), app.described.head) for client in clients]
+    tell_what_changes(made[0])
+    return made
+
+
+def backend(app: LoadedApp, made: Template) -> Backend:
+    """The backend of an app: buffers have torch's layout, and clients train one at a time."""
+    small = made.model.layout().size < _SMALL
+    return Backend(
+        "flower", f"the Flower app {app.described.app}", lambda: FlowerTrainer(app, made), torch.clone, torch.clone,
+        parallel=False, threads=1 if small else None, draws=False,
+    )  # fmt: skip
+
+
+def unknown_data() -> ClientData:
+    """The data of a client before its first training: the app has them, and says then how many samples there are."""
+    one = _counted(1)
+    return ClientData(torch.zeros(0), one, torch.zeros(0), one)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global generators of torch, NumPy and Python at an address; afterwards they are as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the app may use it
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(of_python)
+            np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def _counted(samples: int) -> Tensor:
+    """(n,) labels that stand for the app's own; they take no memory."""
+    return torch.zeros(1, dtype=torch.int64).expand(samples)
+
+
+def _metric(reply: Reply, name: str, kind: Kind) -> float:
+    """An accuracy among the metrics of a reply."""
+    value = reply.metrics.get(name)
+    if isinstance(value, int | float) and 0 <= value <= 1:
+        return float(value)
+    field = "accuracy" if kind == "evaluate" else "train_accuracy"
+    if name in reply.metrics:
+        raise BadInput(f"flower app: {kind} returned {name} = {value!r}; must be an accuracy between 0 and 1")
+    reason = "" if kind == "evaluate" else "the gate of this method requires the training accuracy, but "
+    raise BadInput(
+        f"flower app: {reason}{kind} returned no metric {name!r} (it has {listed(list(reply.metrics)) or 'none'}); "
+        f"name the metric that is the accuracy with {field} = '…'"
+        + ("" if kind == "evaluate" else ", or use the method with gate=no")
+    )
+
+
+def _initial(app: LoadedApp, seed: int, client: int) -> dict[str, Array]:
+    """The named arrays that a client starts from."""
+    drawn = torch_seed(seed, "initial weights", client)
+    if app.initial is not None:
+        with seeded(drawn):
+            source = app.initial
+            if callable(source) and not isinstance(source, nn.Module):
+                source = source()
+        return _named(source)
+    if not is_legacy(app.client_app):
+        raise BadInput(
+            "flower app: initial is missing; an app with @app.train() cannot be asked for its parameters, so give the "
+            "model that its ServerApp starts from, such as initial = 'mypackage.task:Net'"
+        )
+    reply = app.ask("get_parameters", {}, {}, client, 0, torch.zeros(0, dtype=torch.uint8), drawn)
+    if not reply.arrays:
+        raise BadInput(
+            "flower app: get_parameters returned no arrays; give the model with initial = 'module:attribute'"
+        )
+    return _named(list(reply.arrays))
+
+
+def _named(source: object) -> dict[str, Array]:
+    """Arrays by name from a torch module, a mapping or a list; those of a list are numbered from 0."""
+    held = source.state_dict() if isinstance(source, nn.Module) else source
+    if isinstance(held, list | tuple):
+        held = {str(number): array for number, array in enumerate(held)}
+    if not isinstance(held, Mapping) or not held:
+        raise BadInput(
+            f"flower app: initial is a {type(source).__name__}; must be a torch module, a dict or a list of arrays, "
+            "or a function that returns one of these"
+        )
+    return {str(name): _array(array) for name, array in held.items()}
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, Tensor):
+        return value.detach().cpu().numpy()
+    return value.numpy() if hasattr(value, "numpy") else np.asarray(value)  # flwr.app.Array has numpy()
+
+
+def _imported(reference: str, field: str) -> Any:
+    """The object that `module:attribute` names."""
+    module, colon, attribute = reference.partition(":")
+    if not (module and colon and attribute):
+        raise BadInput(f"{field} = {reference!r}: must be module:attribute, such as mypackage.client_app:app")
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module}.".startswith(f"{error.name}."):
+            raise BadInput(f"{field} = {reference!r}: {module} requires {error.name}, which is not installed") from None
+        raise BadInput(
+            f"{field} = {reference!r}: module {module!r} cannot be found; install the app with pip, or run the "
+            "command in its folder"
+        ) from None
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise BadInput(f"{field} = {reference!r}: module {module!r} has no {attribute!r}")
+        found = getattr(found, part)
+    return found
