@@ -34,15 +34,18 @@ def partitioner(num_partitions, alpha):
     return split
 
 
-def load_data(partition_id, num_partitions, batch_size, alpha):
-    """Loaders of one partition: four fifths to train, one fifth to test."""
+@cache
+def tensors(partition_id, num_partitions, alpha):
+    """The samples of one partition: four fifths to train, one fifth to test."""
     own = partitioner(num_partitions, alpha).load_partition(partition_id).train_test_split(test_size=0.2, seed=42)
+    parts = (own[name].with_format("torch")[:] for name in ("train", "test"))
+    return [TensorDataset(part["image"].unsqueeze(1) / 16, part["label"]) for part in parts]
 
-    def loader(part, shuffle):
-        images = torch.tensor(part["image"]).unsqueeze(1) / 16
-        return DataLoader(TensorDataset(images, torch.tensor(part["label"])), batch_size, shuffle=shuffle)
 
-    return loader(own["train"], shuffle=True), loader(own["test"], shuffle=False)
+def load_data(partition_id, num_partitions, batch_size, alpha):
+    """Loaders of one partition."""
+    train_data, test_data = tensors(partition_id, num_partitions, alpha)
+    return DataLoader(train_data, batch_size, shuffle=True), DataLoader(test_data, batch_size)
 
 
 def train(net, loader, epochs, lr):

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.options import Json, toml_values
+from firma.cli.peer_options import DEFAULT_IDENTITY, FlowerAppName, IdentityFolder, Listen, RingPath, needs_extra
+from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 _WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
 _VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
 _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
 def join(
     ring: RingPath,
-    data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")],
+    data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")] = "",
     identity: IdentityFolder = DEFAULT_IDENTITY,
     state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
     listen: Listen = None,
@@ -33,6 +35,8 @@ def join(
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
+    app: FlowerAppName = None,
+    node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -50,9 +54,12 @@ def join(
     if listen is not None:
         check_address(listen)
     sends = checked_wire(wire) if wire is not None else None
+    agreed = read_ring(ring)
+    if not data and agreed.flower is None:
+        raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
     setup = Setup(
-        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with,
+        agreed, load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
+        begin_with, app, toml_values(node_config, "--node-config"),
     )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)

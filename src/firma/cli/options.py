@@ -1,5 +1,6 @@
 """Options that several commands share, and the options of `firma run`, made from the fields of `RunConfig`."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter
@@ -32,15 +33,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"])]
 
 
-def changes(pairs: Sequence[str] | None) -> dict[str, Any]:
+def changes(pairs: Sequence[str] | None, flag: str = "--set", example: str = "rate=0.001") -> dict[str, Any]:
     """`["rate=0.001"]` as a dictionary."""
     settings = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise BadInput(f"--set {pair!r}: must have the form KEY=VALUE, such as rate=0.001")
+            raise BadInput(f"{flag} {pair!r}: must have the form KEY=VALUE, such as {example}")
         settings[key] = value
     return settings
+
+
+def toml_values(pairs: Sequence[str] | None, flag: str) -> dict[str, bool | int | float | str]:
+    """`["epochs=2", "path='mine.csv'"]` as a dictionary of TOML values; what is none is text."""
+    found = {}
+    for key, value in changes(pairs, flag, "batch-size=32").items():
+        try:
+            found[key] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            found[key] = value
+    return found
 
 
 def run_parameters() -> list[Parameter]:

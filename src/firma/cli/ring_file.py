@@ -27,6 +27,12 @@ def ring_file(
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
+    flower: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Flower app in place of --shape and --labels: its flower.toml, or the folder that holds it."
+        ),
+    ] = None,
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
     ] = "plain",
@@ -53,7 +59,7 @@ def ring_file(
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
-            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
+            **_learnt(flower, shape, labels, scale),
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -61,6 +67,17 @@ def ring_file(
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
     _show_ring(path, read_ring(path))
+
+
+def _learnt(flower: Path | None, shape: str, labels: str, scale: float) -> dict[str, object]:
+    """The task, or the Flower app in its place."""
+    if flower is None:
+        return {"task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale}}
+    if shape or labels:
+        raise BadInput("--flower cannot be combined with --shape and --labels: the app has its own data and model")
+    from firma.flower.description import read
+
+    return {"flower": read(flower).model_dump(mode="json")}
 
 
 def _show_ring(path: Path, ring: "Ring") -> None:

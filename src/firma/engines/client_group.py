@@ -19,7 +19,7 @@ from torch import Tensor
 from firma.engines.engine import Federation
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan
-from firma.training.backend import Backend, choose, train_round
+from firma.training.backend import Backend, accuracy, choose, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client
 
 Item = TypeVar("Item")
@@ -156,7 +156,9 @@ class ClientGroup:
 
     def test(self) -> list[float]:
         """Every client's test accuracy."""
-        return self.workers.each(self.clients, _test_accuracy)
+        return self.workers.each(
+            self.clients, lambda trainer, client: accuracy(self.backend, trainer, client, test=True)
+        )
 
     def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
@@ -225,7 +227,3 @@ def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
     stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
-
-
-def _test_accuracy(trainer: Trainer, client: Client) -> float:
-    return trainer.correct(client, test=True) / len(client.data.test_labels)

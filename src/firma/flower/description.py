@@ -38,6 +38,13 @@ class FlowerApp(BaseModel):
     evaluate_config: Mapping[str, Scalar] = Field(default_factory=dict, description="configuration of each evaluation")
 
 
+def check_package(app: FlowerApp) -> None:
+    """A ring file comes from others: whoever agrees to run an app agrees to the code of its package, no other."""
+    package = app.app.partition(":")[0].partition(".")[0]
+    if app.initial and app.initial.partition(":")[0].partition(".")[0] != package:
+        raise BadInput(f"initial = {app.initial!r}: must be in the package of the app, {package}")
+
+
 def described(values: Mapping[str, Any], what: str) -> FlowerApp:
     """A description from plain data; every mistake is one sentence."""
     try:

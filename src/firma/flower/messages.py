@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from firma.errors import BadInput
-from firma.flower.arrays import Array, listed
 from firma.flower.description import Scalar
+from firma.flower.named_arrays import Array, listed
 
 Kind = Literal["train", "evaluate", "get_parameters"]
 _LEGACY = {
@@ -28,8 +28,9 @@ _LEGACY = {
 }
 _TTL = 365 * 24 * 3600.0  # seconds for a reply, which never travels; Flower's default is half a day
 INSTALL = (
-    "Flower is not installed here; its requirements clash with FIRMA's development versions, so install both in an "
-    "environment of their own: python -m venv .venv-flower && .venv-flower/bin/pip install firma flwr"
+    "Flower apps require flwr, which is not installed here; install firma[flower] in an environment of its own, for "
+    "Flower needs older versions of packages such as protobuf: python -m venv .venv-flower && "
+    ".venv-flower/bin/pip install 'firma[flower]'"
 )
 
 

@@ -3,9 +3,7 @@
 import platform
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,23 +15,18 @@ from firma.encoding import Wire, checked_wire
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
-from firma.flower.arrays import Array, Template, listed
 from firma.flower.description import FlowerApp, Scalar, described, read
+from firma.flower.named_arrays import Array, Template
+from firma.flower.requirements import MIXING_SETTINGS, check_head, hyper_of, trainable
 from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_data
-from firma.methods import METHODS, Method, check, lookup
+from firma.methods import Method, lookup
 from firma.mixing.ring_order import neighbours
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.results import Result
-from firma.settings import Hyper, hyper_for
-from firma.settings import settings as divided
+from firma.settings import Hyper
 
 OnRound = Callable[[RoundOutcome], None]
-# Settings that matter to an app: those of mixing. How it trains, and what from, is in its own configuration.
-MIXING_SETTINGS = (
-    "threshold", "posterior", "retention", "retention_start", "retention_end", "warmup_rounds", "warmup_shares",
-    "initial",
-)  # fmt: skip
 
 
 def run(
@@ -81,7 +74,7 @@ def run(
 
     ready = loaded(description if source is None else source, initial, description, node)
     made = templates(ready, seed, list(range(clients)) if hyper.initial == "per-client" else [0])
-    check_head(row, hyper, made[0], ready)
+    check_head(row, description.head, made[0].names)
     return _run(ready, made, row, hyper, rounds, seed, clients, checked_wire(wire), audit, on_round)
 
 
@@ -95,75 +88,6 @@ def arrays(result: Result, client: int) -> dict[str, Array]:
     pieces = {piece.name.partition(".")[2]: piece for piece in result.template.layout().pieces}
     names = [name for name in result.config["flower"]["arrays"] if name in pieces]
     return {name: flat[pieces[name].start : pieces[name].stop].view(pieces[name].shape).numpy() for name in names}
-
-
-def trainable(row: Method) -> Method:
-    """A method that an app can be trained with, or a sentence that says why not.
-
-    The app's training is one call, so it cannot be divided in phases; its optimiser is its own; and it does not tell
-    which classes it holds.
-    """
-    row = check(row)
-    for column, wrong, needed, why in (
-        ("training", "two-phase", "joint", "a Flower app trains its whole model in one call"),
-        ("order", "2-opt", "given", "a Flower app does not report its class proportions"),
-    ):
-        if getattr(row, column) == wrong:
-            raise BadInput(
-                f"method {row.name!r} has {column} = {wrong!r}, but {why}; use {changed(row)!r} instead, "
-                f"which has {column} = {needed!r}"
-            )
-    if row.persistent == "yes":
-        warnings.warn(
-            f"method {row.name!r} keeps the optimiser between rounds, but a Flower app has an optimiser of its own; "
-            "add persistent=no to the method to confirm",
-            UserWarning,
-            stacklevel=3,
-        )
-    return replace(row, persistent="no")
-
-
-def changed(row: Method) -> str:
-    """The nearest method that an app can be trained with, as a user writes it."""
-    needed = {"training": "joint", "order": "given", "persistent": "no"}
-    base = METHODS.get(row.base)
-    name = row.name.partition(":")[0] if base is None else base.name
-    own = dict(part.split("=", 1) for part in row.name.partition(":")[2].split(",") if "=" in part)
-    for column, value in needed.items():
-        if getattr(row, column) != value:
-            own[column] = value
-    return name + ":" + ",".join(f"{column}={value}" for column, value in own.items())
-
-
-def hyper_of(row: Method, changes: Mapping[str, Any]) -> Hyper:
-    """The numbers of a method; settings of local training are refused, for the app does not know them."""
-    hyper, split = divided(changes)
-    for name in (*hyper, *split):
-        if name not in MIXING_SETTINGS:
-            raise BadInput(
-                f"setting {name!r} has no effect on a Flower app, which trains by its own run_config and train_config; "
-                f"allowed are {', '.join(MIXING_SETTINGS)}"
-            )
-    return hyper_for(row, "recommended", changes)
-
-
-def check_head(row: Method, hyper: Hyper, made: Template, app: LoadedApp) -> None:
-    """What is head must be said where heads are private; where whole models are shared, a warning says so."""
-    whole = row.shares == "model" or (row.warmup == "yes" and hyper.warmup_shares == "model")
-    if app.described.head:
-        return
-    if row.shares == "extractor":
-        allowed = [name for name, each in METHODS.items() if each.training == "joint" and each.shares != "extractor"]
-        raise BadInput(
-            f"method {row.name!r} shares extractors only, so head must name the arrays that stay private, such as "
-            f"head = [{made.names[-1]!r}]; the arrays are {listed(made.names)}. Without a head: {', '.join(allowed)}"
-        )
-    if whole:
-        warnings.warn(
-            "no head is named, so whole models are shared; name the private arrays with head = [...] to keep them",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _source(app: str | Path | FlowerApp | object) -> tuple[FlowerApp, object]:

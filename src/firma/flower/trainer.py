@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from firma.errors import BadInput
-from firma.flower.arrays import CONTEXT, Array, Template, listed, tell_what_changes, template
 from firma.flower.description import FlowerApp, Scalar
 from firma.flower.messages import Address, Kind, Reply, ask, flower, in_order, is_legacy
+from firma.flower.named_arrays import CONTEXT, Array, Template, listed, tell_what_changes, template
 from firma.seeds import torch_seed
 from firma.training.backend import Backend
-from firma.training.local_step import Client, ClientData, Job
+from firma.training.local_step import Client, ClientData, Job, Trainer
 
 _SMALL = 2_000_000  # parameters below which several threads for one product cost more than they save
 NodeConfig = Callable[[int], Mapping[str, Scalar]]  # by client
@@ -69,18 +69,24 @@ class FlowerTrainer:
         client.data = replace(client.data, labels=_counted(reply.samples))
         self._last[client.number] = reply
 
-    def correct(self, client: Client, test: bool) -> float:
-        """The accuracy that the app reports, times the number of samples that the client is said to have."""
+    def correct(self, client: Client, test: bool) -> int:
+        """Not known: an app reports metrics, not answers."""
+        raise BadInput(f"flower app {self._app.described.app!r} reports metrics only, so nothing else can be scored")
+
+    def metrics(self, client: Client, test: bool) -> dict[str, float]:
+        """What the app reports: of an evaluation now, or of the client's last training; its accuracy as "accuracy"."""
         if not test:
-            accuracy = _metric(self._last[client.number], self._app.described.train_accuracy, "train")
-            return accuracy * len(client.data.labels)
+            last = self._last.get(client.number)
+            if last is None:  # a round without epochs, which a site runs to prepare itself, reports nothing
+                return {"accuracy": 0.0}
+            return _numbers(last) | {"accuracy": _metric(last, self._app.described.train_accuracy, "train")}
         described, made = self._app.described, self._template
         seed = torch_seed(0, "flower evaluation", client.number)
         reply = self._app.ask(
             "evaluate", made.arrays(client), described.evaluate_config, client.number, 0, client.memory[CONTEXT], seed
         )
         client.memory[CONTEXT] = reply.state
-        return _metric(reply, described.accuracy, "evaluate") * len(client.data.test_labels)
+        return _numbers(reply) | {"accuracy": _metric(reply, described.accuracy, "evaluate")}
 
 
 def loaded(app: FlowerApp | object, initial: object, described: FlowerApp, node_config: NodeConfig) -> LoadedApp:
@@ -102,10 +108,15 @@ def templates(app: LoadedApp, seed: int, clients: list[int]) -> list[Template]:
 
 def backend(app: LoadedApp, made: Template) -> Backend:
     """The backend of an app: buffers have torch's layout, and clients train one at a time."""
+
+    def reports(trainer: Trainer, client: Client, test: bool) -> Mapping[str, float]:
+        assert isinstance(trainer, FlowerTrainer)  # made below
+        return trainer.metrics(client, test)
+
     small = made.model.layout().size < _SMALL
     return Backend(
         "flower", f"the Flower app {app.described.app}", lambda: FlowerTrainer(app, made), torch.clone, torch.clone,
-        parallel=False, threads=1 if small else None, draws=False,
+        parallel=False, threads=1 if small else None, draws=False, reports=reports,
     )  # fmt: skip
 
 
@@ -133,6 +144,11 @@ def seeded(seed: int) -> Iterator[None]:
 def _counted(samples: int) -> Tensor:
     """(n,) labels that stand for the app's own; they take no memory."""
     return torch.zeros(1, dtype=torch.int64).expand(samples)
+
+
+def _numbers(reply: Reply) -> dict[str, float]:
+    """The metrics that are single numbers."""
+    return {name: float(value) for name, value in reply.metrics.items() if isinstance(value, int | float)}
 
 
 def _metric(reply: Reply, name: str, kind: Kind) -> float:

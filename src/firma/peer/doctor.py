@@ -72,7 +72,7 @@ class Finding:
     says: str
 
 
-def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator[Finding]:
+def probe(ring: Ring, folder: Path, listen: str | None, wait: float, app: str | None = None) -> Iterator[Finding]:
     """All probes; heartbeats of other doctors are answered meanwhile, so that members can run it at the same time."""
     try:
         identity = load_identity(folder)
@@ -82,7 +82,13 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator
         return
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
-    terms = terms_of(ring, _blank(ring, me))
+    try:
+        terms = terms_of(ring, _blank(ring, me, app))
+    except BadInput as error:
+        yield Finding(False, "Flower app", str(error))
+        return
+    if ring.flower is not None:
+        yield Finding(True, "Flower app", f"{ring.flower.app} is installed here")
     process = random_process()
 
     def probing() -> Heartbeat:
@@ -172,8 +178,13 @@ def _advice(address: str, trouble: str, own: bool) -> str:
     return f"{address} does not answer; check the address, the firewall, and that it is running ({trouble})"
 
 
-def _blank(ring: Ring, me: int) -> LocalSite:
+def _blank(ring: Ring, me: int, app: str | None) -> LocalSite:
     """The agreed model with no data, for its signature."""
+    if ring.flower is not None:
+        from firma.peer.flower_site import check_consent, learner
+
+        check_consent(ring.flower, app)
+        return LocalSite(ring, me, learner(ring, me, {}), torch.device("cpu"))
     shape = (1, *ring.task.shape)
     nothing, labels = np.zeros(shape, np.float32), np.zeros(1, np.int64)
     own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels))

@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.flower.description import FlowerApp, check_package
+from firma.flower.requirements import check_head, hyper_of, trainable
 from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.mixing.kind import kind_of
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
@@ -36,9 +38,11 @@ class Task(BaseModel):
 
     model_config = _STRICT
 
-    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    labels: tuple[str, ...] = Field(min_length=2)
-    scale: float = Field(1 / 255, gt=0)
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(), min_length=1
+    )  # required, unless a Flower app trains
+    labels: tuple[str, ...] = Field(default=(), min_length=2)
+    scale: float = Field(default=1 / 255, gt=0)
     model: Literal["mlp"] = "mlp"
 
 
@@ -62,7 +66,8 @@ class Ring(BaseModel):
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
     quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
-    task: Task
+    task: Task = Field(default_factory=Task)
+    flower: FlowerApp | None = None  # what trains in place of the task's model
     members: tuple[Site, ...] = Field(min_length=2)
 
     @property
@@ -78,7 +83,8 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+        agreed = self.model_dump(mode="json", exclude={"flower"} if self.flower is None else None)
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,6 +140,7 @@ def checked(values: Mapping[str, Any]) -> Ring:
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
     if endless:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
+    _check_flower(ring)
     row, hyper = ring.row, ring.hyper
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
@@ -143,6 +150,24 @@ def checked(values: Mapping[str, Any]) -> Ring:
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
         )
     return ring
+
+
+def _check_flower(ring: Ring) -> None:
+    """A ring has either a task or a Flower app; an app must be one that peers can train."""
+    if ring.flower is None:
+        missing = [name for name in ("shape", "labels") if not getattr(ring.task, name)]
+        if missing:
+            raise BadInput(f"ring file: task.{missing[0]} is missing")
+        return
+    try:
+        trainable(ring.row)
+        hyper_of(ring.row, ring.set)
+        check_head(ring.row, ring.flower.head, ())
+        check_package(ring.flower)
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
+    if ring.task != Task():
+        raise BadInput("ring file: [task] cannot be combined with [flower], whose app has its own data and model")
 
 
 def _check_members(ring: Ring) -> None:
@@ -171,11 +196,23 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
-        lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
+    tables = {"set": dict(ring.set)}
+    if ring.flower is None:
+        tables["task"] = ring.task.model_dump(mode="json")
+    else:
+        flower = ring.flower.model_dump(mode="json")
+        inner = {f"flower.{key}": flower.pop(key) for key, value in list(flower.items()) if isinstance(value, dict)}
+        tables |= {"flower": flower} | inner
+    for title, table in tables.items():
+        lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
+
+
+def _key(name: str) -> str:
+    """A TOML key, quoted where it contains more than letters, digits, _ and -."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
 
 
 def _text(value: object) -> str:

@@ -33,6 +33,8 @@ class Backend:
     parallel: bool  # several trainers may work at the same time
     threads: int | None  # torch's own, within one trainer; None: as many as it likes
     draws: bool  # layers may draw from torch's own generator
+    # Metrics on a client's test or training data, "accuracy" among them, where the trainer knows nothing but metrics
+    reports: Callable[[Trainer, Client, bool], Mapping[str, float]] | None = None
 
 
 def choose(
@@ -85,7 +87,14 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
     drawing = _drawing(torch_seed(seed, "layers", client.number, plan.number)) if backend.draws else nullcontext()
     with drawing:
         trainer.train(client, replace(job, number=plan.number), generator(seed, "batches", client.number, plan.number))
-    return trainer.correct(client, test=False) / len(client.data.labels) if plan.gate is not None else 1.0
+    return accuracy(backend, trainer, client, test=False) if plan.gate is not None else 1.0
+
+
+def accuracy(backend: Backend, trainer: Trainer, client: Client, test: bool) -> float:
+    """A client's accuracy on its test or training data: counted, or as the backend reports it."""
+    if backend.reports is not None:
+        return backend.reports(trainer, client, test)["accuracy"]
+    return trainer.correct(client, test) / len(client.data.test_labels if test else client.data.labels)
 
 
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:

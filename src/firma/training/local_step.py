@@ -189,11 +189,8 @@ class Trainer(Protocol):
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
 
-    def correct(self, client: Client, test: bool) -> float:
-        """How many of its test or training samples the client classifies correctly.
-
-        A whole number, unless the trainer only knows a share of them.
-        """
+    def correct(self, client: Client, test: bool) -> int:
+        """How many of its test or training samples the client classifies correctly."""
 
 
 def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:

@@ -1,7 +1,7 @@
 """Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,10 @@ from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
 from firma.models.build import build_model
 from firma.models.probe import InputSpec
+from firma.models.split_model import SplitModel
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan
-from firma.training.backend import choose, train_round
+from firma.training.backend import Backend, accuracy, choose, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, recipe
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
@@ -72,20 +73,35 @@ def noisy_proportions(own: Dataset, epsilon: float) -> tuple[float, ...]:
     return tuple(float(share) for share in shares)
 
 
+@dataclass(frozen=True)
+class Learner:
+    """What a site trains: the model that it starts from, its samples, and the backend that trains it."""
+
+    model: SplitModel
+    data: ClientData
+    backend: Backend
+
+
 class LocalSite:
     """One client and its trainer. `shared` is the extractor in torch's layout, which is also the wire's."""
 
-    def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
+    def __init__(self, ring: Ring, me: int, own: Dataset | Learner, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
+        self._recipe = recipe(self.row, self.hyper)
+        learner = own if isinstance(own, Learner) else self._learner(me, own, device)
+        self.layout, self.backend = learner.model.layout(), learner.backend
+        self._workers = WorkerPool(self.backend, 1, 1)
+        self.processor = 0.0  # seconds of a core that training took
+        start = self.backend.inward(learner.model.flat()).to(device)
+        self.client = new_client(me, learner.data, start, learner.model, self._recipe)
+
+    def _learner(self, me: int, own: Dataset, device: torch.device) -> Learner:
+        """The agreed model on this site's data set."""
+        ring = self.ring
         sizes = (self.hyper.hidden, self.hyper.embedding)
         number = me if self.hyper.initial == "per-client" else 0
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
         model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
-        self.layout = model.layout()
-        self._recipe = recipe(self.row, self.hyper)
-        self.backend = choose(model, device, self._recipe, self.hyper.batch)
-        self._workers = WorkerPool(self.backend, 1, 1)
-        self.processor = 0.0  # seconds of a core that training took
 
         def tensor(stored: NDArray[np.generic]) -> Tensor:
             kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
@@ -93,7 +109,12 @@ class LocalSite:
 
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         data = ClientData(tensor(own.x_train), labels, tensor(own.x_test), test_labels, own.scale)
-        self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
+        return Learner(model, data, choose(model, device, self._recipe, self.hyper.batch))
+
+    @property
+    def samples(self) -> int:
+        """Training samples; a Flower app says only when it has trained how many it has."""
+        return len(self.client.data.labels)
 
     @property
     def parameters(self) -> Tensor:
@@ -126,9 +147,9 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
-            accuracy = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
+            reached = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
             self.processor += time.thread_time() - before
-            return accuracy
+            return reached
 
         return self._workers.each([self.client], work)[0]
 
@@ -145,7 +166,7 @@ class LocalSite:
         stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=False) / len(client.data.labels)
+            return accuracy(self.backend, trainer, client, test=False)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -153,7 +174,7 @@ class LocalSite:
         """Accuracy on this site's test data."""
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=True) / len(client.data.test_labels)
+            return accuracy(self.backend, trainer, client, test=True)
 
         return self._workers.each([self.client], work)[0]
 

@@ -4,7 +4,8 @@ import random
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firma.data.dataset import Dataset
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.flower.description import Scalar
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
@@ -23,7 +26,7 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
+from firma.peer.runtime.local_training import Learner, LocalSite, check_gate, load_own, noisy_proportions, proportions
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
@@ -63,6 +66,23 @@ class Setup:
     verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
     metrics: str | None = None  # HOST:PORT of /metrics
     begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
+    app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
+    node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
+
+
+def flower_learner(setup: Setup, me: int) -> Learner:
+    """The Flower app of the ring file at this site."""
+    from firma.peer.flower_site import check_consent, learner
+
+    assert setup.ring.flower is not None  # the caller has asked
+    check_consent(setup.ring.flower, setup.app)
+    if setup.data:
+        raise BadInput(f"--data {setup.data!r}: the Flower app of the ring file loads its own data; use --node-config")
+    if setup.device != "cpu":
+        raise BadInput(f"--device {setup.device}: the Flower app of the ring file chooses its own device")
+    if setup.verify_gate:
+        raise BadInput("--verify-gate: a Flower app cannot score the extractors of neighbours on its training data")
+    return learner(setup.ring, me, setup.node_config)
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
@@ -95,7 +115,7 @@ class Node:
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
         if setup.verify_gate:
             check_gate(ring)
-        self._own = load_own(setup.data, ring.task)
+        self._own = load_own(setup.data, ring.task) if ring.flower is None else flower_learner(setup, self.me)
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
         held = checkpoint.latest(setup.state)
@@ -116,7 +136,7 @@ class Node:
             state, saved = self._past()
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
-        samples, wire = len(self._own.y_train), setup.wire or ring.wire
+        samples, wire = self.site.samples, setup.wire or ring.wire
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
         self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
         self.driver = Driver(
@@ -134,7 +154,7 @@ class Node:
         """What this site says about itself, and where it was; its first state is saved as round 0."""
         state, digest, ring = self.setup.state, self.ring.digest, self.ring
         shares: tuple[float, ...] = ()
-        if ring.row.order != "given" and ring.proportions != "none":
+        if isinstance(self._own, Dataset) and ring.row.order != "given" and ring.proportions != "none":
             noisy = ring.proportions == "noisy"
             drawn = noisy_proportions(self._own, ring.epsilon) if noisy else proportions(self._own)
             shares = published_proportions(state, drawn)

@@ -138,7 +138,7 @@ class RoundLoop:
         self._begin(work.plan.number)
         accuracy = self._site.train(work.plan)
         self._watch.training = time.perf_counter() - self._watch.began
-        return Trained(work.plan.number, self._site.shared, accuracy)
+        return Trained(work.plan.number, self._site.shared, accuracy, self._site.samples)
 
     def send(self, work: Send) -> None:
         """Encode a message, record it and have it delivered."""
