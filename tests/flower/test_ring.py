@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,7 @@ def test_a_ring_file_with_an_app(tmp_path):
             checked(values | changes)
 
     refused("head must name the arrays", flower=values["flower"] | {"head": []})
+    refused("flower.files is missing", flower=values["flower"] | {"files": {}})
     refused("has training = 'two-phase'", method="fibfl")
     refused("peers require a ring method", method="fedavg")
     refused("setting 'rate' has no effect on a Flower app", set={"rate": 0.1})
@@ -123,6 +125,20 @@ def test_a_ring_file_with_an_app(tmp_path):
     refused(
         "initial = 'os:abort': must be in the package of the app", flower=values["flower"] | {"initial": "os:abort"}
     )
+
+
+def test_a_site_whose_code_differs_is_told_which_file(tmp_path):
+    made_ring(tmp_path, PLAIN, 2)
+    copy = tmp_path / "copy"
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    task = copy / "digits_app" / "task.py"
+    task.write_text(task.read_text() + "# changed\n")
+    words = ("--identity", tmp_path / "ant", "--app", APP)
+    joined = firma_command("join", tmp_path / "ring.toml", *words, "--state", tmp_path / "state", cwd=copy)
+    assert joined.returncode == 2 and "digits_app/task.py differs" in joined.stderr
+    task.unlink()
+    doctor = firma_command("doctor", tmp_path / "ring.toml", *words, "--wait", 0, cwd=copy)
+    assert "FAIL  Flower app: " in doctor.stdout and "digits_app/task.py is missing here" in doctor.stdout
 
 
 def test_a_site_runs_no_app_that_it_did_not_name(tmp_path):

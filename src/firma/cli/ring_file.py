@@ -75,9 +75,12 @@ def _learnt(flower: Path | None, shape: str, labels: str, scale: float) -> dict[
         return {"task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale}}
     if shape or labels:
         raise BadInput("--flower cannot be combined with --shape and --labels: the app has its own data and model")
+    from firma.flower.code_files import code_files, importable
     from firma.flower.description import read
 
-    return {"flower": read(flower).model_dump(mode="json")}
+    app = read(flower)
+    importable(flower if flower.is_dir() else flower.parent)
+    return {"flower": app.model_dump(mode="json") | {"files": code_files(app.app)}}
 
 
 def _show_ring(path: Path, ring: "Ring") -> None:

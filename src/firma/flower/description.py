@@ -36,6 +36,9 @@ class FlowerApp(BaseModel):
     run_config: Mapping[str, Scalar] = Field(default_factory=dict, description="context.run_config")
     train_config: Mapping[str, Scalar] = Field(default_factory=dict, description="configuration of each training")
     evaluate_config: Mapping[str, Scalar] = Field(default_factory=dict, description="configuration of each evaluation")
+    files: Mapping[str, str] = Field(
+        default_factory=dict, description="SHA-256 of each file of the app, in a ring file"
+    )
 
 
 def check_package(app: FlowerApp) -> None:

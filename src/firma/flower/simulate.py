@@ -1,7 +1,6 @@
 """`firma.flower.run`: Flower clients in the simulation, by any method that an app can be trained with."""
 
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from firma.encoding import Wire, checked_wire
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
+from firma.flower.code_files import importable
 from firma.flower.description import FlowerApp, Scalar, described, read
 from firma.flower.named_arrays import Array, Template
 from firma.flower.requirements import MIXING_SETTINGS, check_head, hyper_of, trainable
@@ -96,18 +96,11 @@ def _source(app: str | Path | FlowerApp | object) -> tuple[FlowerApp, object]:
         return app, None
     if isinstance(app, Path) or (isinstance(app, str) and ":" not in app):
         folder = Path(app) if Path(app).is_dir() else Path(app).parent
-        beside(folder)
+        importable(folder)
         return read(app), None
     if isinstance(app, str):
         return described({"app": app}, "flower app"), None
     return described({"app": f"{type(app).__module__}:{type(app).__name__}"}, "flower app"), app
-
-
-def beside(folder: Path) -> None:
-    """Let modules in a folder be imported, as Flower does with the folder of an app."""
-    place = str(folder.resolve())
-    if place not in sys.path:
-        sys.path.insert(0, place)
 
 
 def _over(description: FlowerApp, key: str, value: object) -> object:

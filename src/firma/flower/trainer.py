@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from firma.errors import BadInput
+from firma.flower.code_files import importable
 from firma.flower.description import FlowerApp, Scalar
 from firma.flower.messages import Address, Kind, Reply, ask, flower, in_order, is_legacy
 from firma.flower.named_arrays import CONTEXT, Array, Template, listed, tell_what_changes, template
@@ -209,7 +211,8 @@ def _array(value: Any) -> Array:
 
 
 def _imported(reference: str, field: str) -> Any:
-    """The object that `module:attribute` names."""
+    """The object that `module:attribute` names; the current folder is searched, too."""
+    importable(Path.cwd())
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
         raise BadInput(f"{field} = {reference!r}: must be module:attribute, such as mypackage.client_app:app")

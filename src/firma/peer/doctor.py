@@ -88,7 +88,9 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float, app: str | 
         yield Finding(False, "Flower app", str(error))
         return
     if ring.flower is not None:
-        yield Finding(True, "Flower app", f"{ring.flower.app} is installed here")
+        yield Finding(
+            True, "Flower app", f"{ring.flower.app} is the code in the ring file ({len(ring.flower.files)} files)"
+        )
     process = random_process()
 
     def probing() -> Heartbeat:

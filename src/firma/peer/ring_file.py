@@ -164,6 +164,8 @@ def _check_flower(ring: Ring) -> None:
         hyper_of(ring.row, ring.set)
         check_head(ring.row, ring.flower.head, ())
         check_package(ring.flower)
+        if not ring.flower.files:
+            raise BadInput("flower.files is missing: the hashes of the app's files, which firma ring-file writes")
     except BadInput as error:
         raise BadInput(f"ring file: {error}") from None
     if ring.task != Task():
