@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from firma.atomic_files import check_writable
-from firma.data.dataset import Array, Dataset, load_dataset
+from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenarios import parse
 from firma.engines.engine import EngineOptions, Federation, Start, started
@@ -27,11 +26,12 @@ from firma.methods import Method, check, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import ModelSource, build_model
 from firma.models.probe import InputSpec
+from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
-from firma.training.local_step import ClientData
+from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
@@ -125,7 +125,7 @@ def assemble(
     ]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
-        _client_data(dataset, partition), models, device_of(device),
+        _client_data(dataset, partition, models[0].inputs), models, device_of(device),
     )  # fmt: skip
 
 
@@ -189,6 +189,8 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         audit=audit.summary() if audit is not None else None,
         parameters=running.parameters,
         template=federation.models[0],
+        buffers=tuple(running.buffers),
+        frozen=tuple(dict(model.named_frozen()) for model in federation.models),
     )
 
 
@@ -224,16 +226,11 @@ def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: H
     return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
 
 
-def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
-    def tensor(stored: Array) -> Tensor:
-        """Bytes stay bytes: a batch is scaled when it is used, see benchmarks/README.md."""
-        return torch.from_numpy(np.ascontiguousarray(stored) if stored.dtype == np.uint8 else stored.astype(np.float32))
-
+def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:
     def one(client: int) -> ClientData:
         x_train, x_test = client_inputs(dataset, partition, client)
         train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
-        return ClientData(
-            tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), dataset.scale
-        )
+        labels, test_labels = torch.from_numpy(train), torch.from_numpy(test)
+        return ClientData(as_tensor(x_train, kind), labels, as_tensor(x_test, kind), test_labels, dataset.scale)
 
     return [one(client) for client in range(len(partition.train))]

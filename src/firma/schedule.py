@@ -84,6 +84,11 @@ def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
     return (Phase("head", hyper.head_epochs), Phase("extractor", hyper.extractor_epochs))
 
 
+def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, ...]:
+    """What clients train in any of the rounds: those of the first round and of the last, which is past the warm-up."""
+    return tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
+
+
 def _warmup(hyper: Hyper, number: int) -> RoundPlan:
     """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server."""
     train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs)),)

@@ -1,7 +1,7 @@
-"""Clients that share a process, and the threads that train them side by side.
+"""Clients that share a process, and the workers that train them side by side.
 
 All clients in the simulation, one node's part of them on a cluster. The compiled kernels release Python's lock while
-they work, so threads are enough.
+they work, and so do torch's, so threads are enough for models that draw no random numbers; others train in processes.
 """
 
 import os
@@ -16,11 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.engines import worker_processes
 from firma.engines.engine import Federation
 from firma.mixing.matrix_blocks import Blocks, apply
-from firma.schedule import RoundPlan
-from firma.training.backend import Backend, choose, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, new_client
+from firma.schedule import RoundPlan, phases_of_a_run
+from firma.training.backend import Backend, seeded, train_round
+from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
+from firma.training.preflight import prepare
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
@@ -32,18 +34,28 @@ def cores() -> int:
 
 
 class WorkerPool:
-    """A trainer for every worker, and a pool of threads where the backend allows it."""
+    """Trainers, and the threads or processes that use them, as many at a time as the backend allows.
+
+    Threads have a trainer each. Processes are forked from this one for every call and begin with a copy of its trainer;
+    clients must then lie in shared memory (`worker_processes.share_memory`).
+    """
 
     def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
-        self.count = min(wanted or cores(), clients) if backend.parallel else 1
+        several = min(wanted or cores(), clients)
+        self.obstacle = worker_processes.obstacle() if backend.parallel == "processes" else ""
+        alone = clients == 1 or backend.parallel == "no" or bool(self.obstacle)
+        self.count = 1 if alone else several
+        self.forks = backend.parallel == "processes" and self.count > 1
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        for _ in range(self.count):
+        for _ in range(1 if self.forks else self.count):
             self._trainers.put(backend.make())
-        self._threads = backend.threads
-        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if backend.parallel else None
+        # Alone, a large model may use all cores; among others, one core per client: the same bits for any number.
+        self._threads = backend.threads if alone else 1
+        threaded = backend.parallel == "threads"
+        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if threaded else None
 
     def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
-        """`work` on every client, the largest first to keep all threads busy; results in the clients' order."""
+        """`work` on every client, the largest first to keep all workers busy; results in the clients' order."""
 
         def one(client: Client) -> Outcome:
             trainer = self._trainers.get()
@@ -53,6 +65,8 @@ class WorkerPool:
                 self._trainers.put(trainer)
 
         with torch_threads(self._threads):
+            if self.forks and len(clients) > 1:
+                return worker_processes.run(min(self.count, len(clients)), clients, one)
             if self._pool is None:
                 return [one(client) for client in clients]
             largest_first = sorted(clients, key=lambda client: -len(client.data.labels))
@@ -62,16 +76,17 @@ class WorkerPool:
     def spread(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
         """`work` on every item, side by side; torch's products use one thread each: with two, some CPUs round
         differently, and a run would depend on the number of cores."""
+        workers = self.count if self._pool is not None else 1
 
         def several(first: int) -> None:
-            for item in items[first :: self.count]:
+            for item in items[first::workers]:
                 work(item)
 
         with torch_threads(1):
             if self._pool is None:
                 several(0)
             else:
-                list(self._pool.map(several, range(self.count)))
+                list(self._pool.map(several, range(workers)))
 
     def close(self) -> None:
         """Stop the threads; work that has not begun is dropped."""
@@ -121,19 +136,22 @@ class ClientGroup:
         models = federation.models
         self.layout = models[0].layout()
         self._recipe = federation.recipe
-        self.backend = choose(models[0], federation.device, self._recipe, federation.hyper.batch, federation.backend)
+        self.backend = backend_for(federation, data)
+        self.workers = WorkerPool(self.backend, len(data), federation.workers)
         starts = torch.stack([self.backend.inward(model.flat()) for model in models])
-        self.stack = _on_lines(starts, len(data), federation.device)
+        self.stack = _on_lines(starts, len(data), federation.device, self.workers.forks)
         self.clients = [
             new_client(number, data[row], self.stack[row], models[row % len(models)], self._recipe)
             for row, number in enumerate(self.numbers)
         ]
-        self.workers = WorkerPool(self.backend, len(data), federation.workers)
+        if self.workers.forks:
+            worker_processes.share_memory(self.clients)
 
     @property
     def described(self) -> str:
         """How clients are trained and why, for people."""
-        return f"{self.backend.name}, {self.workers.count} at a time ({self.backend.reason})"
+        said = self.backend.described(self.workers.count)
+        return f"{said}; one at a time because {self.workers.obstacle}" if self.workers.obstacle else said
 
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
@@ -151,7 +169,16 @@ class ClientGroup:
 
     def test(self) -> list[float]:
         """Every client's test accuracy."""
-        return self.workers.each(self.clients, _test_accuracy)
+
+        def test(trainer: Trainer, client: Client) -> float:
+            with seeded(self.backend, self.federation.seed, "evaluation", client.number):
+                return _test_accuracy(trainer, client)
+
+        return self.workers.each(self.clients, test)
+
+    def buffers(self) -> list[dict[str, Array]]:
+        """The private buffers of every client's model, such as running means, by name."""
+        return [{name: _array(kept) for name, kept in private_buffers(client).items()} for client in self.clients]
 
     def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
@@ -214,10 +241,20 @@ def _array(tensor: Tensor) -> Array:
     return tensor.detach().cpu().numpy()
 
 
-def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
-    """(n, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time."""
+def backend_for(run: Federation, data: Sequence[ClientData]) -> Backend:
+    """The backend that trains a federation, or the part of it that has these data, proved on its model."""
+    phases = phases_of_a_run(run.method, run.hyper, run.rounds)
+    return prepare(run.models, run.device, run.recipe, run.hyper.batch, phases, data, run.backend)
+
+
+def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool) -> Tensor:
+    """(n, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time.
+
+    `shared`: in memory that worker processes share.
+    """
     size = starts.shape[1]
-    stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
+    shape = (clients, -(-size // 16) * 16)
+    stack = (worker_processes.shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
 

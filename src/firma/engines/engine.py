@@ -1,6 +1,6 @@
 """What an engine is given, what it returns for each round, and how the one that was asked for is started."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,10 @@ class Engine(Protocol):
     @property
     def parameters(self) -> Tensor | None:
         """(N, P) parameters of all clients, where one process can hold them."""
+
+    @property
+    def buffers(self) -> Sequence[Mapping[str, Tensor]]:
+        """The private buffers of every client's model, by name; empty where one process cannot hold them."""
 
     @property
     def described(self) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
+from firma.engines.client_group import backend_for
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
@@ -22,7 +23,6 @@ from firma.errors import BadInput
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
-from firma.training.backend import choose
 
 _FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
 _ATTEMPTS = 5  # per round, each with new processes for those that were lost
@@ -42,14 +42,14 @@ class RayFederation:
     ) -> None:
         self.federation, self.layout = run, run.models[0].layout()
         self.parameters: Tensor | None = None
+        self.buffers: list[dict[str, Tensor]] = []
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
-        backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
-        threads = sum(slot.threads for slot in pool.slots[: len(self._groups)])
-        about = f"{backend.name}, {threads} at a time ({backend.reason})"
-        self.described = f"{about} in {len(self._groups)} processes on Ray"
+        backend = backend_for(run, run.data)
+        threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
+        self.described = f"{backend.described(sum(threads))} in {len(self._groups)} processes on Ray"
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
@@ -62,7 +62,7 @@ class RayFederation:
                     self._enter()
                     entered = True
                 if len(done) == self.federation.rounds:
-                    self.parameters = self._collected()
+                    self.parameters, self.buffers = self._collected()
                     return
                 done.append(self._round(len(done)))
                 if self._recover and len(done) % self._recover == 0:
@@ -153,15 +153,21 @@ class RayFederation:
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
         return self._ask("adopt", plan, *mean)
 
-    def _collected(self) -> Tensor | None:
-        """(N, P) parameters as torch lays them out; None if they are too many for one process."""
+    def _collected(self) -> tuple[Tensor | None, list[dict[str, Tensor]]]:
+        """(N, P) parameters as torch lays them out and private buffers; nothing if too much for one process."""
         run = self.federation
-        if 4 * run.clients * self.layout.size > _FITS:
-            return None
+        kept = sum(buffer.numel() for _, buffer in run.models[0].named_buffers())
+        if 4 * run.clients * (self.layout.size + kept) > _FITS:
+            return None, []
         stack = torch.empty(run.clients, self.layout.size)
         for numbers, part in zip(self._groups, answers(self._ask("outward")), strict=True):
             stack.numpy()[list(numbers)] = part
-        return stack
+        buffers: list[dict[str, Tensor]] = [{} for _ in range(run.clients)]
+        if kept:
+            for numbers, group in zip(self._groups, answers(self._ask("buffers")), strict=True):
+                for number, held in zip(numbers, group, strict=True):
+                    buffers[number] = {name: torch.from_numpy(array.copy()) for name, array in held.items()}
+        return stack, buffers
 
     def _by_client(self, parts: Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Numbers that groups returned, in the order of the clients."""

@@ -37,6 +37,11 @@ class Simulation:
         return self.backend.outward(self._group.stack)
 
     @property
+    def buffers(self) -> list[dict[str, Tensor]]:
+        """The private buffers of every client's model, such as running means, by name."""
+        return [{name: torch.from_numpy(kept) for name, kept in each.items()} for each in self._group.buffers()]
+
+    @property
     def described(self) -> str:
         """Which backend trains and why, for people."""
         return self._group.described

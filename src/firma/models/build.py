@@ -22,12 +22,12 @@ def build_model(
     """The model that a client starts from; `sizes` are the built-in model's hidden and embedding widths.
 
     Built-in models and functions that return a pair draw their weights from (seed, client). A pair of modules keeps
-    its own weights.
+    its own weights; its lazy layers draw theirs likewise.
     """
-    if isinstance(source, tuple):
-        return probed(_pair(source), inputs, outputs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initial weights", client))
+        if isinstance(source, tuple):
+            return probed(_pair(source), inputs, outputs)
         if source == "mlp":
             return SplitModel(*mlp(inputs.shape, outputs, *sizes))
         if callable(source) and not isinstance(source, nn.Module):

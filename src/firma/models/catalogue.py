@@ -2,7 +2,11 @@
 
 import math
 
+import torch
 from torch import nn
+
+from firma.models.architecture import describe
+from firma.models.split_model import SplitModel
 
 
 def mlp(
@@ -22,3 +26,13 @@ def mlp(
         nn.ReLU(),
     )
     return extractor, nn.Linear(embedding, classes)
+
+
+def is_mlp(model: SplitModel) -> bool:
+    """Whether a model is the built-in mlp, of any widths, and nothing else; whoever built it."""
+    linear = [module for module in model.extractor.modules() if type(module) is nn.Linear]
+    if len(linear) != 3 or type(model.head) is not nn.Linear:
+        return False
+    with torch.device("meta"):
+        built = mlp((linear[0].in_features,), model.head.out_features, linear[0].out_features, linear[2].out_features)
+    return describe(model) == describe(SplitModel(*built))

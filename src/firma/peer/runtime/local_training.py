@@ -15,9 +15,10 @@ from firma.errors import BadInput
 from firma.models.build import build_model
 from firma.models.probe import InputSpec
 from firma.peer.ring_file import Ring, Task
-from firma.schedule import RoundPlan
-from firma.training.backend import choose, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, recipe
+from firma.schedule import RoundPlan, phases_of_a_run
+from firma.training.backend import seeded, train_round
+from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
+from firma.training.preflight import prepare
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 
@@ -83,16 +84,13 @@ class LocalSite:
         model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
         self.layout = model.layout()
         self._recipe = recipe(self.row, self.hyper)
-        self.backend = choose(model, device, self._recipe, self.hyper.batch)
+        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
+        inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
+        data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
+        phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
+        self.backend = prepare([model], device, self._recipe, self.hyper.batch, phases, [data])
         self._workers = WorkerPool(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
-
-        def tensor(stored: NDArray[np.generic]) -> Tensor:
-            kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
-            return torch.from_numpy(np.ascontiguousarray(kept))
-
-        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
-        data = ClientData(tensor(own.x_train), labels, tensor(own.x_test), test_labels, own.scale)
         self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
 
     @property
@@ -145,7 +143,8 @@ class LocalSite:
         stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=False) / len(client.data.labels)
+            with seeded(self.backend, self.ring.seed, "evaluation", client.number):
+                return trainer.correct(client, test=False) / len(client.data.labels)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -153,7 +152,8 @@ class LocalSite:
         """Accuracy on this site's test data."""
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=True) / len(client.data.test_labels)
+            with seeded(self.backend, self.ring.seed, "evaluation", client.number):
+                return trainer.correct(client, test=True) / len(client.data.test_labels)
 
         return self._workers.each([self.client], work)[0]
 
