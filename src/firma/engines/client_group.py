@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines import worker_processes
 from firma.engines.engine import Federation
+from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
 from firma.training.backend import Backend, seeded, train_round
@@ -26,6 +26,7 @@ from firma.training.preflight import prepare
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+Given = TypeVarTuple("Given")
 
 
 def cores() -> int:
@@ -36,13 +37,12 @@ def cores() -> int:
 class WorkerPool:
     """Trainers, and the threads or processes that use them, as many at a time as the backend allows.
 
-    Threads have a trainer each. Processes are forked from this one for every call and begin with a copy of its trainer;
-    clients must then lie in shared memory (`worker_processes.share_memory`).
+    Threads have a trainer each. Processes are forked from this one, with the trainer that it has (`fork`).
     """
 
     def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
         several = min(wanted or cores(), clients)
-        self.obstacle = worker_processes.obstacle() if backend.parallel == "processes" else ""
+        self.obstacle = obstacle() if backend.parallel == "processes" else ""
         alone = clients == 1 or backend.parallel == "no" or bool(self.obstacle)
         self.count = 1 if alone else several
         self.forks = backend.parallel == "processes" and self.count > 1
@@ -53,20 +53,32 @@ class WorkerPool:
         self._threads = backend.threads if alone else 1
         threaded = backend.parallel == "threads"
         self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if threaded else None
+        self._processes: WorkerProcesses | None = None
 
-    def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
-        """`work` on every client, the largest first to keep all workers busy; results in the clients' order."""
+    def fork(self, owner: object, clients: Sequence[Client]) -> None:
+        """Let processes work on these clients, which lie in shared memory from now on; work is methods of `owner`."""
+        share_memory(clients)
+        self._processes = WorkerProcesses(self.count, owner, self._trainers.get(), clients)
+        self._trainers.put(self._processes.trainer)
+
+    def each(
+        self, clients: Sequence[Client], work: Callable[[Trainer, Client, *Given], Outcome], *arguments: *Given
+    ) -> list[Outcome]:
+        """`work(trainer, client, …)` on every client, the largest first to keep all workers busy, in clients' order.
+
+        For processes, `work` must be a method of the owner or a function of a module; anything else is done here.
+        """
 
         def one(client: Client) -> Outcome:
             trainer = self._trainers.get()
             try:
-                return work(trainer, client)
+                return work(trainer, client, *arguments)
             finally:
                 self._trainers.put(trainer)
 
         with torch_threads(self._threads):
-            if self.forks and len(clients) > 1:
-                return worker_processes.run(min(self.count, len(clients)), clients, one)
+            if self._processes is not None and len(clients) > 1 and self._processes.can(work):
+                return self._processes.each(clients, work, arguments)
             if self._pool is None:
                 return [one(client) for client in clients]
             largest_first = sorted(clients, key=lambda client: -len(client.data.labels))
@@ -89,7 +101,9 @@ class WorkerPool:
                 list(self._pool.map(several, range(workers)))
 
     def close(self) -> None:
-        """Stop the threads; work that has not begun is dropped."""
+        """Stop the workers; work that has not begun is dropped."""
+        if self._processes is not None:
+            self._processes.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -145,7 +159,7 @@ class ClientGroup:
             for row, number in enumerate(self.numbers)
         ]
         if self.workers.forks:
-            worker_processes.share_memory(self.clients)
+            self.workers.fork(self, self.clients)
 
     @property
     def described(self) -> str:
@@ -159,22 +173,21 @@ class ClientGroup:
 
     def train(self, plan: RoundPlan) -> list[float]:
         """Every client's local training; their training accuracies where a gate asks for them."""
-        run = self.federation
-        job = Job(self._recipe, plan.phases, run.hyper.batch)
+        return self.workers.each(self.clients, self.train_one, plan)
 
-        def train(trainer: Trainer, client: Client) -> float:
-            return train_round(self.backend, trainer, client, job, plan, run.seed)
-
-        return self.workers.each(self.clients, train)
+    def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
+        """One client's local training."""
+        job = Job(self._recipe, plan.phases, self.federation.hyper.batch)
+        return train_round(self.backend, trainer, client, job, plan, self.federation.seed)
 
     def test(self) -> list[float]:
         """Every client's test accuracy."""
+        return self.workers.each(self.clients, self.test_one)
 
-        def test(trainer: Trainer, client: Client) -> float:
-            with seeded(self.backend, self.federation.seed, "evaluation", client.number):
-                return _test_accuracy(trainer, client)
-
-        return self.workers.each(self.clients, test)
+    def test_one(self, trainer: Trainer, client: Client) -> float:
+        """One client's test accuracy."""
+        with seeded(self.backend, self.federation.seed, "evaluation", client.number):
+            return _test_accuracy(trainer, client)
 
     def buffers(self) -> list[dict[str, Array]]:
         """The private buffers of every client's model, such as running means, by name."""
@@ -254,7 +267,7 @@ def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool) 
     """
     size = starts.shape[1]
     shape = (clients, -(-size // 16) * 16)
-    stack = (worker_processes.shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
+    stack = (shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
 

@@ -3,15 +3,13 @@
 torch's, NumPy's and Python's generators belong to the whole process. In a process of its own each client draws from
 generators at its address, whatever its `forward` does, so the figures are the same for any number of workers. A fork
 needs no copy of the model or the data and pickles neither; what training changes lies in memory that the processes
-share. Processes live for one call. As with the workers of torch's DataLoader, a fork is safe as long as the child uses
-one thread, which it does.
+share. As with the workers of torch's DataLoader, a fork is safe as long as the child uses one thread, which it does.
 """
 
 import builtins
 import ctypes
 import mmap
 import multiprocessing
-import os
 import signal
 import sys
 import traceback
@@ -27,11 +25,11 @@ import torch
 from torch import Tensor
 
 from firma.errors import BadInput
-from firma.training.local_step import Client
+from firma.training.local_step import Client, Trainer
 
 Outcome = TypeVar("Outcome")
 _LINE = 64  # bytes of a cache line
-_TOKEN = 4  # bytes of a client's place in the queue
+_PATIENCE = 10  # seconds that a process may take to end
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -63,96 +61,124 @@ def share_memory(clients: Sequence[Client]) -> None:
         start += size
 
 
-def run(count: int, clients: Sequence[Client], work: Callable[[Client], Outcome]) -> list[Outcome]:
-    """`work` on every client in `count` processes, the largest first; results in the clients' order.
+class WorkerProcesses:
+    """Processes that work on clients one at a time; forked at the first call, from then on they wait for the next.
 
-    An error in a process is raised here, with its traceback as text; the processes are gone when this returns.
+    They know the clients and `owner` from the fork. Work is a method of the owner or a function of a module: its name
+    and its arguments are sent, and its result is sent back.
     """
-    context = multiprocessing.get_context("fork")
-    queue, tokens = os.pipe()
-    order = sorted(range(len(clients)), key=lambda place: -len(clients[place].data.labels))
-    results: dict[int, Outcome] = {}
-    waiting: dict[Connection, BaseProcess] = {}
-    try:
-        for _ in range(count):
-            here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(queue, tokens, here, there, clients, work), daemon=True)
+
+    def __init__(self, count: int, owner: object, trainer: Trainer, clients: Sequence[Client]) -> None:
+        self.trainer = trainer  # of which every process has a copy from the fork
+        self._count, self._owner, self._clients = count, owner, list(clients)
+        self._places = {client.number: place for place, client in enumerate(clients)}
+        self._processes: dict[Connection, BaseProcess] = {}
+
+    def can(self, work: Callable[..., object]) -> bool:
+        """Whether the processes know this work by name."""
+        return getattr(work, "__self__", None) is self._owner or "<" not in getattr(work, "__qualname__", "<")
+
+    def each(
+        self, clients: Sequence[Client], work: Callable[..., Outcome], arguments: tuple[object, ...]
+    ) -> list[Outcome]:
+        """`work(trainer, client, …)` on every client, the largest first; results in the clients' order.
+
+        An error in a process is raised here, with its traceback as a note; then the processes are ended.
+        """
+        todo = sorted((self._places[each.number] for each in clients), key=self._size)  # the largest is last
+        results: dict[int, Outcome] = {}
+        task = (work.__name__ if getattr(work, "__self__", None) is self._owner else work, arguments)
+        try:
+            self._start()
+            busy = set()
+            for connection in list(self._processes)[: len(todo)]:
+                connection.send((todo.pop(), *task))
+                busy.add(connection)
+            while busy:
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    place, outcome = self._received(ready)
+                    results[place] = outcome
+                    if todo:
+                        ready.send((todo.pop(), *task))
+                    else:
+                        busy.remove(ready)
+        except BaseException:
+            self.close(at_once=True)
+            raise
+        return [results[self._places[each.number]] for each in clients]
+
+    def close(self, at_once: bool = False) -> None:
+        """End the processes, `at_once` in the middle of their work."""
+        for connection, process in self._processes.items():
+            connection.close()  # which a process takes for the end
+            if at_once:
+                process.kill()
+            process.join(_PATIENCE)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._processes.clear()
+
+    def _size(self, place: int) -> int:
+        return len(self._clients[place].data.labels)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("fork")
+        while len(self._processes) < self._count:
+            here, there = context.Pipe()
+            ends = (here, *self._processes)  # of the parent: a process that kept them would never see them closed
+            process = context.Process(target=_serve, args=(there, ends, self), daemon=True)
             with _quiet_fork():
                 process.start()
             there.close()
-            waiting[here] = process
-        with os.fdopen(tokens, "wb") as line:
-            tokens = -1
-            line.write(b"".join(place.to_bytes(_TOKEN, "little") for place in order))
-        while waiting:
-            for ready in wait(list(waiting)):
-                assert isinstance(ready, Connection)
-                _receive(ready, waiting, clients, results)
-    finally:
-        for end in (queue, tokens):
-            if end >= 0:
-                os.close(end)
-        for connection, left in waiting.items():
-            left.kill()
-            left.join()
-            connection.close()
-    return [results[place] for place in range(len(clients))]
+            self._processes[here] = process
+
+    def _received(self, ready: Connection) -> tuple[int, Any]:
+        """A client's place and its result; an error of the process is raised."""
+        try:
+            place, outcome, error = ready.recv()
+        except (EOFError, OSError):
+            process = self._processes[ready]
+            process.join(_PATIENCE)
+            raise BadInput(
+                f"a worker process ended unexpectedly (exit code {process.exitcode}), perhaps for lack of memory; "
+                "use fewer workers, or 1 to train in this process"
+            ) from None
+        if error is not None:
+            kind, message, trace = error
+            raise _rebuilt(kind, message, f"client {self._clients[place].number}:\n{trace}")
+        return place, outcome
 
 
-def _receive(
-    ready: Connection, waiting: dict[Connection, BaseProcess], clients: Sequence[Client], results: dict[int, Outcome]
-) -> None:
-    """Take one message of a process: a result, an error, or its end."""
-    try:
-        what, place, content = ready.recv()
-    except (EOFError, OSError):
-        waiting[ready].join()
-        raise BadInput(
-            f"a worker process ended unexpectedly (exit code {waiting[ready].exitcode}), perhaps for lack of memory; "
-            "use fewer workers, or 1 to train in this process"
-        ) from None
-    if what == "error":
-        kind, message, trace = content
-        if kind == BadInput.__name__:
-            raise BadInput(message)
-        known = getattr(builtins, kind, RuntimeError)
-        usable = (
-            isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, OSError | UnicodeError)
-        )
-        error = (known if usable else RuntimeError)(message)
-        error.add_note(f"raised in a worker process that trained client {clients[place].number}:\n{trace}")
-        raise error
-    if what == "done":
-        process = waiting.pop(ready)
-        process.join()
-        ready.close()
-        return
-    results[place] = content
+def _rebuilt(kind: str, message: str, about: str) -> Exception:
+    """An error of a process as it is raised here: of the same type if that is one of Python's own."""
+    known = BadInput if kind == BadInput.__name__ else getattr(builtins, kind, None)
+    error: Exception = RuntimeError(f"{kind}: {message}")
+    if isinstance(known, type) and issubclass(known, Exception) and not issubclass(known, OSError | UnicodeError):
+        error = known(message)
+    error.add_note(f"raised in a worker process that trained {about}")
+    return error
 
 
-def _child(
-    queue: int,
-    tokens: int,
-    here: Connection,
-    there: Connection,
-    clients: Sequence[Client],
-    work: Callable[[Client], Any],
-) -> None:
-    """What a process does: take the next client from the queue until there is none."""
+def _serve(there: Connection, parents: Sequence[Connection], known: WorkerProcesses) -> None:
+    """What a process does until its parent closes the connection."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.close(tokens)
-    here.close()
+    for connection in parents:
+        connection.close()
     torch.set_num_threads(1)
-    place = -1
-    try:
-        while token := os.read(queue, _TOKEN):
-            place = int.from_bytes(token, "little")
-            there.send(("result", place, work(clients[place])))
-        there.send(("done", place, None))
-    except BaseException as error:
-        there.send(("error", place, (type(error).__name__, str(error), traceback.format_exc())))
+    while True:
+        try:
+            place, task, arguments = there.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            work = getattr(known._owner, task) if isinstance(task, str) else task
+            there.send((place, work(known.trainer, known._clients[place], *arguments), None))
+        except BaseException as error:
+            there.send((place, None, (type(error).__name__, str(error), traceback.format_exc())))
 
 
 @contextmanager

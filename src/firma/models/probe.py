@@ -89,7 +89,8 @@ def _outputs(trial: SplitModel, inputs: InputSpec, kind: InputKind) -> dict[int,
 def _logits(model: SplitModel, inputs: Tensor) -> Tensor:
     features = model.extractor(inputs)
     if not isinstance(features, Tensor):
-        raise BadInput(f"model: the extractor returns {_what(features)}; must return one tensor")
+        given = f"for inputs of shape {tuple(inputs.shape[1:])}"
+        raise BadInput(f"model: {given} the extractor returns {_what(features)}; must return one tensor")
     logits = model.head(features)
     if not isinstance(logits, Tensor):
         raise BadInput(f"model: the head returns {_what(logits)}; must return one tensor, the logits")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer
 
 from firma.errors import BadInput, unknown
 
@@ -121,6 +122,9 @@ class SplitModel:
         memo: dict[int, Any] = {}
         if same_frozen:
             memo |= {id(each): nn.Parameter(each.data, requires_grad=False) for _, each in self.named_frozen()}
+        for _, lazy in self._all_buffers():
+            if isinstance(lazy, UninitializedBuffer):  # which has no __deepcopy__, as parameters of lazy layers have
+                memo[id(lazy)] = UninitializedBuffer(False, lazy.device, lazy.dtype)  # type: ignore[arg-type]
         for module in (*self.extractor.modules(), *self.head.modules()):
             for held in vars(module).values():
                 # What a forward pass computed and left behind, such as weight_norm's weight; torch refuses to copy it.

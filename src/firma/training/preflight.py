@@ -79,7 +79,11 @@ def _check_layouts(models: Sequence[SplitModel]) -> None:
 def _check_head(model: SplitModel, trains: Sequence[Part]) -> None:
     layout = model.layout()
     if "head" in trains and layout.extractor == layout.size:
-        what = "all its parameters are frozen" if any(model.head.parameters()) else "it has no parameters"
+        what = (
+            "all its parameters are frozen"
+            if next(model.head.parameters(), None) is not None
+            else "it has no parameters"
+        )
         raise BadInput(
             f"model: the head cannot be trained ({what}), but this method trains it; give the head trainable "
             "parameters, set head_epochs to 0, or choose a method that trains the whole model at once"
