@@ -91,7 +91,7 @@ def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> 
 def _table(values: dict[str, Any], key: str, example: str) -> dict[str, Any]:
     table = values.get(key, {})
     if not isinstance(table, dict):
-        raise BadInput(f"{key} = {table!r}: must be a table, such as {example}")
+        raise BadInput(f"{key} = {table!r}: must be a table of settings, such as {example}")
     return table
 
 

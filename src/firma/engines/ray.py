@@ -18,6 +18,7 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
+from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
@@ -45,6 +46,7 @@ class RayFederation:
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._code = code_of(run.models)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
         threads = sum(slot.threads for slot in pool.slots[: len(self._groups)])
@@ -90,6 +92,8 @@ class RayFederation:
         """Every group in a running process, in the last saved state."""
         self._pool.repair()
         run, started = self.federation, []
+        if self._code:
+            answers([slot.actor.provide.remote(self._code) for slot in self._pool.slots[: len(self._groups)]])
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]

@@ -93,16 +93,12 @@ def with_data(spec: ModelSpec, *inputs: NDArray[np.generic]) -> ModelSpec:
 
     Refuses tokens that the vocabulary does not have, which would fail in the middle of training.
     """
-    builder = spec.builder
-    if builder is None or VOCABULARY not in settings_of(builder):
+    setting = settings_of(spec.builder).get(VOCABULARY) if spec.builder is not None else None
+    if setting is None:
         return spec
-    needed = settings_of(builder)[VOCABULARY].required
-    if spec.source in MODELS or needed:
-        _check_tokens(spec, inputs)
-    if VOCABULARY not in spec.settings and not needed:
-        return spec
+    _check_tokens(spec, inputs)
     largest = max(int(each.max()) for each in inputs)
-    stated = spec.settings.get(VOCABULARY)
+    stated = spec.settings.get(VOCABULARY, None if setting.required else setting.default)
     if stated is None:
         return replace(spec, settings={**spec.settings, VOCABULARY: largest + 1})
     if largest >= stated:
@@ -153,10 +149,13 @@ def run_settings(spec: ModelSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def checked_name(text: str) -> str:
     """The name of a built-in model or MODULE:FUNCTION; whether that exists is not asked here."""
+    meant = text.removeprefix("./").replace("/", ".").replace("\\", ".").replace(".py:", ":")
+    if meant != text and reference.parsed(meant) is not None:
+        raise BadInput(f"model = {text!r}: write {meant!r}, the name of the module instead of its file")
+    if text.startswith("__main__:"):
+        raise BadInput(f"model = {text!r}: pass the function itself, or put it into a module of its own")
     if text in MODELS or reference.parsed(text) is not None:
         return text
-    if re_path := reference.parsed(text.replace("/", ".").replace("\\", ".").replace(".py:", ":")):
-        raise BadInput(f"model = {text!r}: write {str(re_path)!r}, the name of the module instead of its file")
     if ":" in text:
         raise BadInput(f"model = {text!r}: must be MODULE:FUNCTION, such as mymodel:build")
     if text and reference.exists(text):
@@ -223,13 +222,15 @@ def _a(found: object) -> str:
 
 
 def _check_tokens(spec: ModelSpec, inputs: Sequence[NDArray[np.generic]]) -> None:
+    """Refuse what are no tokens; tables hold integers as floats."""
     for each in inputs:
-        if each.dtype == np.uint8:
+        if each.dtype == np.uint8 and spec.source in MODELS:
             raise BadInput(
                 f"model {spec.name!r}: inputs are uint8, which stands for bytes of an image and is scaled; store "
                 "tokens as another type, such as x.astype('int64')"
             )
-        if each.dtype.kind not in "iu":
+        whole = each.dtype.kind in "iu" or (each.dtype.kind == "f" and bool((each == np.floor(each)).all()))
+        if not whole:
             raise BadInput(f"model {spec.name!r}: requires tokens, integers from 0, but inputs are {each.dtype}")
         if each.size and int(each.min()) < 0:
             raise BadInput(f"model {spec.name!r}: the data contain token {int(each.min())}; tokens are integers from 0")

@@ -89,8 +89,9 @@ class ChannelsFirst(nn.Module):
 
 
 def _norm(planes: int) -> nn.GroupNorm:
-    """Group norm with at most eight groups of equal size."""
-    return nn.GroupNorm(next(groups for groups in range(_GROUPS, 0, -1) if planes % groups == 0), planes)
+    """Group norm with at most eight groups of equal size, of two channels or more: one pixel has a variance too."""
+    most = max(1, min(_GROUPS, planes // 2))
+    return nn.GroupNorm(next(groups for groups in range(most, 0, -1) if planes % groups == 0), planes)
 
 
 def _entry(model: str, shape: tuple[int, ...], channels: Channels) -> tuple[int, int, int, list[nn.Module]]:

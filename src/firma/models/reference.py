@@ -1,4 +1,4 @@
-"""Models by reference: MODULE:FUNCTION, found as `python -m` would find it, and the files that its code consists of.
+"""Code by reference: MODULE:FUNCTION, found as `python -m` would find it, and the files that it consists of.
 
 The current folder is searched first, then installed packages. The files of a reference are
 
@@ -69,33 +69,32 @@ def importable_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def load(reference: Reference) -> Callable[..., Any]:
-    """The function, imported; every reason why it cannot be is one sentence."""
-    module = imported(reference)
+def load(reference: Reference, what: str = "model") -> Callable[..., Any]:
+    """The function, imported; every reason why it cannot be is one sentence. `what` is the option that named it."""
+    module = imported(reference, what)
     try:
         found = reduce(getattr, reference.function.split("."), module)
     except AttributeError:
         names = [name for name, each in vars(module).items() if callable(each) and not name.startswith("_")]
         own = [name for name in names if getattr(vars(module)[name], "__module__", None) == module.__name__]
-        raise _no_function(reference, own or names) from None
+        raise _no_function(reference, own or names, what) from None
     if not callable(found):
         raise BadInput(
-            f"model {str(reference)!r}: {reference.function} is of type {type(found).__name__}; must be a function "
-            "that returns a model"
+            f"{what} {str(reference)!r}: {reference.function} is of type {type(found).__name__}; must be a function"
         )
     return found
 
 
-def imported(reference: Reference) -> ModuleType:
+def imported(reference: Reference, what: str = "model") -> ModuleType:
     """The module of a reference."""
     with importable_here():
         try:
             return import_module(reference.module)
         except ModuleNotFoundError as error:
-            raise _missing(reference, error.name) from None
+            raise _missing(reference, error.name, what) from None
         except Exception as error:  # whatever the user's module does while it is imported
             raise BadInput(
-                f"model {str(reference)!r}: importing {reference.module} failed ({said(error, reference.module)})"
+                f"{what} {str(reference)!r}: importing {reference.module} failed ({said(error, reference.module)})"
             ) from error
 
 
@@ -158,26 +157,26 @@ def differences(recorded: Mapping[str, str], here: Mapping[str, str], where: str
     return found
 
 
-def _missing(reference: Reference, name: str | None) -> BadInput:
+def _missing(reference: Reference, name: str | None, what: str = "model") -> BadInput:
     """The error for a module that does not exist: the reference's own, or one that it imports."""
     if name is not None and name != reference.module and not reference.module.startswith(f"{name}."):
         return BadInput(
-            f"model: module {reference.module!r} requires the module {name!r}, which is not installed and not in "
+            f"{what}: module {reference.module!r} requires the module {name!r}, which is not installed and not in "
             f"{Path.cwd()}"
         )
     beside = {path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     near = get_close_matches(reference.top, sorted(beside), 1)
     hint = f" (did you mean {near[0]!r}?)" if near and near[0] != reference.top else ""
     return BadInput(
-        f"model: there is no module {reference.module!r}{hint}; it must be installed, or be in the current folder, "
+        f"{what}: there is no module {reference.module!r}{hint}; it must be installed, or be in the current folder, "
         f"{Path.cwd()}"
     )
 
 
-def _no_function(reference: Reference, names: list[str]) -> BadInput:
+def _no_function(reference: Reference, names: list[str], what: str) -> BadInput:
     if not names:
-        return BadInput(f"model {str(reference)!r}: module {reference.module} defines no functions")
-    return unknown(f"model {str(reference)!r}: function", reference.function, names)
+        return BadInput(f"{what} {str(reference)!r}: module {reference.module} defines no functions")
+    return unknown(f"{what} {str(reference)!r}: function", reference.function, names)
 
 
 def _spec(top: str) -> ModuleSpec | None:
