@@ -81,6 +81,13 @@ def _show_ring(path: Path, ring: "Ring") -> None:
     from firma.peer.identity import fingerprint
 
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
+    task = ring.task
+    if task.model != "mlp":
+        head = f", head {task.head}" if task.head else ""
+        parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
+        typer.echo(f"  model {task.model}{head}{parameters}")
+    for name, digest in task.files.items():
+        typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")

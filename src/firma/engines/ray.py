@@ -4,6 +4,7 @@ Only numbers (accuracies) pass through the driver. Parameters go from node to no
 buffers: on a ring, those of clients that another group reads; in an average, one weighted sum per group.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
@@ -99,7 +100,15 @@ class RayFederation:
             slot = self._pool.slots[group]
             part = replace(run, data=(), models=models, workers=slot.threads)
             started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
-        answers(started)
+        try:
+            answers(started)
+        except ray().exceptions.RaySystemError as error:
+            if missing := re.search(r"No module named '([\w.]+)'", str(error)):
+                raise BadInput(
+                    f"engine = 'ray': a worker cannot import {missing[1]!r}, which the model needs; "
+                    "install it on every node"
+                ) from None
+            raise
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:

@@ -215,10 +215,12 @@ def _check_model(ring: Ring) -> None:
             f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
             "with firma ring-file"
         )
-    try:
-        json.dumps(task.model_dump(mode="json"), allow_nan=False)
-    except ValueError:
-        raise BadInput("ring file: a parameter in [task.model_set] is not a finite number") from None
+    for name, value in task.model_set.items():
+        every = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(each, float) and not math.isfinite(each) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be finite")
+        if not all(isinstance(each, bool | int | float | str) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be a number, text, a truth value, or a list")
 
 
 def site_toml(site: Site) -> str:
