@@ -334,6 +334,16 @@ def test_a_list_of_one_method_is_that_method():
     assert np.array_equal(one.history, two.history)
 
 
+def test_a_module_with_lazy_layers_is_cut_too():
+    torch.manual_seed(0)
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 10))
+    spec, inputs = model_spec(lazy, head="3"), InputSpec((8, 8), FLOATS)
+    drawn = [build_model(spec, inputs, 10, seed, 0).flat() for seed in (0, 0, 1)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2]), "a lazy layer draws from the seed"
+    assert type(lazy[1]) is nn.LazyLinear, "the user's module is untouched"
+
+
 # Models by reference
 
 
@@ -420,6 +430,23 @@ def test_the_files_of_a_reference(folder):
     assert list(files(Reference("mynet", "build"))) == ["layers.py", "mynet.py"]
     assert list(files(Reference("space.inner", "build"))) == ["space/beside.py", "space/inner.py"]
     assert all(name.startswith("safetensors/") for name in files(Reference("safetensors.torch", "load"))), "installed"
+
+
+@pytest.mark.skipif(not hasattr(firma.SplitModel, "named_frozen"), reason="frozen parameters are trained")
+def test_an_adapter_is_shared_and_its_frozen_base_stays(folder):
+    result = firma.run(
+        "digits", "dir-0.5", "fibfl", clients=3, rounds=3, model="adapter:build", audit=True,
+        settings={"extractor_epochs": 4},
+    )  # fmt: skip
+    layout = [piece.name for piece in result.template.layout().pieces]
+    assert layout == ["extractor.1.down.weight", "extractor.1.up.weight", "head.weight", "head.bias"]
+    start = build_model(model_spec("adapter:build"), InputSpec((8, 8), FLOATS), 10, 0, 0)
+    for client in range(3):
+        trained = result.model(client).extractor[1]
+        assert torch.equal(trained.base.weight, start.extractor[1].base.weight)
+        assert trained.up.weight.abs().max() > 0, "the adapter has learnt"
+    assert result.audit["messages_with_head"] == 0
+    assert result.metrics["mean_accuracy"] > 0.6
 
 
 # What a result records, and the model that is built from it again

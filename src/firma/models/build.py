@@ -112,13 +112,14 @@ def with_data(spec: ModelSpec, *inputs: NDArray[np.generic]) -> ModelSpec:
 def build_model(spec: ModelSpec, inputs: InputSpec, outputs: int, seed: int, client: int) -> SplitModel:
     """The model that a client starts from, after one forward pass of two samples.
 
-    Built-in models and functions draw their weights from (seed, client). Modules keep their own weights.
+    Built-in models and functions draw their weights from (seed, client). Modules keep their own weights; their lazy
+    layers draw theirs likewise.
     """
     builder = spec.builder
-    if builder is None:
-        return probed(_split(spec.source, spec, inputs), inputs, outputs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initial weights", client))
+        if builder is None:
+            return probed(_split(spec.source, spec, inputs), inputs, outputs)
         given = arguments(builder, inputs.shape, outputs, spec.settings, spec.name)
         if builder in MODELS.values():
             made = SplitModel(*builder(**given))

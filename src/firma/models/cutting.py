@@ -1,10 +1,9 @@
 """One module, cut into extractor and head at the name of its last layer."""
 
-import copy
-
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from firma.errors import BadInput, unknown
 from firma.models.probe import InputSpec
@@ -25,7 +24,9 @@ def cut(module: nn.Module, head: str, inputs: InputSpec, vocabulary: int = 2) ->
         raise BadInput(f"head = {head!r}: the model is a single layer ({type(module).__name__}) and cannot be cut")
     if head not in names:
         raise unknown("head", head, names if len(names) <= 12 else [name for name in names if "." not in name])
-    extractor = copy.deepcopy(module)
+    if any(is_lazy(each) for each in module.parameters()):
+        module = _materialised(_copied(module), _random(inputs, vocabulary))
+    extractor = _copied(module)
     parent, _, last = head.rpartition(".")
     taken = extractor.get_submodule(head)
     setattr(extractor.get_submodule(parent), last, nn.Identity())
@@ -85,7 +86,7 @@ def _same(whole: nn.Module, parts: SplitModel, inputs: InputSpec, vocabulary: in
 def _outcome(module: nn.Module, x: Tensor, training: bool) -> Tensor | str:
     """What the module returns in this mode, or its error as text; the module stays as it is."""
     if training and next(module.buffers(), None) is not None:
-        module = copy.deepcopy(module)  # a pass in training mode changes running statistics
+        module = _copied(module)  # a pass in training mode changes running statistics
     before = [(each, each.training) for each in module.modules()]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -97,6 +98,22 @@ def _outcome(module: nn.Module, x: Tensor, training: bool) -> Tensor | str:
             for each, mode in before:
                 each.training = mode
     return found if isinstance(found, Tensor) else f"its output is of type {type(found).__name__}; must be a tensor"
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    return SplitModel(module, nn.Identity()).copy().extractor
+
+
+def _materialised(module: nn.Module, x: Tensor) -> nn.Module:
+    """The module with shapes and weights for its lazy layers, drawn from torch's generator as it is."""
+    mode = module.training
+    with torch.no_grad():
+        try:
+            module.eval()(x)
+        except Exception as error:  # whatever the user's forward raises
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise BadInput(f"model: cannot process inputs of shape {tuple(x.shape[1:])} ({reason})") from error
+    return module.train(mode)
 
 
 def _random(inputs: InputSpec, vocabulary: int) -> Tensor:
