@@ -24,8 +24,9 @@ from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.build import ModelSource, build_model
+from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
 from firma.models.probe import InputSpec
+from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
 from firma.results import Result
@@ -58,6 +59,7 @@ class Experiment:
     clients: int
     rounds: int
     runs: tuple[PlannedRun, ...]
+    model: ModelSpec
 
 
 @takes_fields_of(RunConfig)
@@ -83,8 +85,10 @@ def resolve(config: RunConfig) -> Experiment:
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
-    split = split_for(config.preset, config.settings)
+    model = model_spec(config.model, config.model_set, config.head)
+    settings = run_settings(model, config.settings)
+    numbers = [hyper_for(row, config.preset, settings) for row in rows]
+    split = split_for(config.preset, settings)
     device_of(config.device)
     dataset = load_dataset(config.dataset)
     if split.scored_on == "validation":
@@ -101,6 +105,7 @@ def resolve(config: RunConfig) -> Experiment:
         clients=config.clients or dataset.clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
+        model=with_data(model, dataset.x_train, dataset.x_test),
     )
 
 
@@ -113,16 +118,14 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
 
 def assemble(
     dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
-    source: ModelSource, device: str,
+    model: ModelSpec, device: str,
 ) -> Federation:  # fmt: skip
     """The federation that an engine runs: data split, ring ordered, models initialised."""
     clients = len(partition.train)
     own = hyper.initial == "per-client"
-    sizes = (hyper.hidden, hyper.embedding)
-    inputs = InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
-    models = [
-        build_model(source, inputs, dataset.classes, sizes, seed, client) for client in range(clients if own else 1)
-    ]
+    wanted = sized(model, hyper.hidden, hyper.embedding)
+    inputs = _inputs(dataset)
+    models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
         _client_data(dataset, partition, models[0].inputs), models, device_of(device),
@@ -164,11 +167,14 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     method, hyper, seed = planned.method, planned.hyper, planned.seed
     partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
     federation = replace(
-        assemble(dataset, partition, method, hyper, experiment.rounds, seed, config.model, config.device),
+        assemble(dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device),
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
     )
+    # Before training: files may be edited while it runs.
+    wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
+    model = record(wanted, _inputs(dataset), dataset.classes, federation.models[0])
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
@@ -179,7 +185,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     return Result(
         method=method.name,
         seed=seed,
-        config=_described(experiment, partition, federation),
+        config=_described(experiment, partition, federation, model),
         history=np.stack([outcome.accuracies for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
@@ -194,9 +200,16 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     )
 
 
-def _described(experiment: Experiment, partition: Partition, federation: Federation) -> dict[str, Any]:
+def _inputs(dataset: Dataset) -> InputSpec:
+    return InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
+
+
+def _described(
+    experiment: Experiment, partition: Partition, federation: Federation, model: ModelRecord
+) -> dict[str, Any]:
     """All that decided a run and what it ran on: enough to repeat it."""
     config = experiment.config
+    unused = () if model["name"] == "mlp" else SIZES_OF_MLP  # they do not matter to any other model
     return {
         "dataset": experiment.dataset.name,
         "scenario": experiment.scenario,
@@ -206,8 +219,9 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "rounds": federation.rounds,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
-        "hyper": federation.hyper.model_dump(),
+        "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
+        "model": model,
         "device": config.device,
         "wire": config.wire,
         "versions": {

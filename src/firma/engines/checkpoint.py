@@ -21,7 +21,7 @@ from firma.engines.engine import Federation, RoundOutcome
 from firma.errors import BadInput
 from firma.methods import stable_columns
 from firma.models import architecture
-from firma.models.catalogue import is_mlp
+from firma.models.mlp import is_mlp
 from firma.settings import stable_settings
 from firma.training.local_step import new_client, upgraded
 

@@ -4,6 +4,7 @@ Only numbers (accuracies) pass through the driver. Parameters go from node to no
 buffers: on a ring, those of clients that another group reads; in an average, one weighted sum per group.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
@@ -19,6 +20,7 @@ from firma.engines.client_group import backend_for
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
+from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
@@ -46,6 +48,7 @@ class RayFederation:
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._code = code_of(run.models)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
@@ -90,12 +93,22 @@ class RayFederation:
         """Every group in a running process, in the last saved state."""
         self._pool.repair()
         run, started = self.federation, []
+        if self._code:
+            answers([slot.actor.provide.remote(self._code) for slot in self._pool.slots[: len(self._groups)]])
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
             part = replace(run, data=(), models=models, workers=slot.threads)
             started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
-        answers(started)
+        try:
+            answers(started)
+        except ray().exceptions.RaySystemError as error:
+            if missing := re.search(r"No module named '([\w.]+)'", str(error)):
+                raise BadInput(
+                    f"engine = 'ray': a worker cannot import {missing[1]!r}, which the model needs; "
+                    "install it on every node"
+                ) from None
+            raise
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:
