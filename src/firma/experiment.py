@@ -30,6 +30,7 @@ from firma.models.probe import InputSpec
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
+from firma.schedule import participant_count
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
 from firma.training.local_step import ClientData
 
@@ -91,6 +92,9 @@ def resolve(config: RunConfig) -> Experiment:
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
+    clients = config.clients or dataset.clients
+    for row in rows:
+        _check_participation(config.participation, clients, row)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
@@ -98,7 +102,7 @@ def resolve(config: RunConfig) -> Experiment:
         dataset,
         scenario=config.scenario or default_scenario(dataset),
         split=split,
-        clients=config.clients or dataset.clients,
+        clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
     )
@@ -151,6 +155,15 @@ def _own(row: Method) -> Method:
     return row
 
 
+def _check_participation(share: float, clients: int, method: Method) -> None:
+    """Refuse a ring on which one client of several takes part: it would never mix with anybody."""
+    if method.topology == "ring" and clients > 1 and participant_count(share, clients) == 1:
+        raise BadInput(
+            f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes with "
+            f"neighbours on a ring and requires at least 2; use {2 / clients:.2g}, for example"
+        )
+
+
 def _engine_options(config: RunConfig) -> EngineOptions:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
@@ -168,7 +181,9 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        participation=config.participation,
     )
+    _check_participation(config.participation, federation.clients, method)
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
@@ -202,6 +217,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "dropped": list(partition.dropped),
         "samples": federation.sizes,
         "rounds": federation.rounds,
+        "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "hyper": federation.hyper.model_dump(),

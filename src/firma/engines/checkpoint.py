@@ -122,6 +122,8 @@ def fingerprint(run: Federation) -> str:
         "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
+    if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
+        facts["participation"] = run.participation
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())
