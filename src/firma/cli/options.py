@@ -68,4 +68,4 @@ def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     kinds = get_args(hint) or (hint,)
     if any(get_origin(each) is Sequence for each in kinds):
         return list[str] | None, None, None
-    return (int if int in kinds else str) | None, None, None
+    return (int if int in kinds else float if float in kinds else str) | None, None, None

@@ -96,8 +96,10 @@ def apply(
 ) -> None:  # fmt: skip
     """shared ← matrix · shared; `shared` (n, P) has a row for each of `clients`, `others` are (P,) rows from elsewhere.
 
-    Columns do not interact, so `spread` may work on spans of them side by side.
+    Columns do not interact, so `spread` may work on spans of them side by side. Clients in no block keep their rows.
     """
+    if not mixing.blocks:
+        return
     import torch
     from torch import Tensor
 
