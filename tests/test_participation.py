@@ -23,6 +23,7 @@ from firma.models import SplitModel
 from firma.privacy import Audit
 from firma.protocol import SERVER, Participant
 from firma.schedule import participant_count, participants
+from firma.sweep.cells import label
 from test_mixing_kinds import ELEMENTS, KINDS, plans
 from test_simulation import CLOSE, finish, oracle
 
@@ -244,6 +245,17 @@ def test_any_number_of_workers_and_any_encoding(make_federation, method):
     assert (len(narrow.parameters.unique(dim=0)) == 1) == (method == "fedavg")
 
 
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_models_with_memory_and_chance_give_the_same_with_any_number_of_workers(make_federation, share):
+    torch.manual_seed(0)
+    extractor = nn.Sequential(nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Dropout(0.2))
+    base = sampled(make_federation, "fibfl+", 5, share, rounds=4)
+    federation = replace(base, models=[SplitModel(extractor, nn.Linear(16, 4))])
+    (one, before), (three, after) = (finish(replace(federation, workers=workers)) for workers in (1, 3))
+    assert torch.equal(one, three)
+    np.testing.assert_array_equal(before, after)
+
+
 @pytest.mark.parametrize("method", ["local", "fedrep", "fibfl++"])
 def test_a_checkpoint_is_resumed_bit_by_bit(make_federation, tmp_path, method):
     federation = sampled(make_federation, method, 5, 0.4)
@@ -334,6 +346,35 @@ def test_one_client_at_a_time_works_with_a_server_and_alone(command):
         assert code == 0
         assert json.loads(text)["results"][0]["messages"] == ([2, 2] if method == "fedavg" else [0, 0])
     assert digits(command, "--method", "fibfl++", "--participation", "0.1", "--clients", "1")[0] == 0
+
+
+def test_firma_ring_shows_the_mixing_of_those_who_take_part(command):
+    """Twelve clients of which six take part mix as six clients do; the order and its cost are those of all twelve."""
+    reports = []
+    for words in (["--clients", "12"], ["--clients", "12", "--participation", "0.5"], ["--clients", "6"]):
+        reports.append(json.loads(command("ring", *words, "--json")[1]))
+    twelve, half, six = reports
+    assert half["participants"] == 6
+    assert (half["order"], half["cost_optimised"]) == (twelve["order"], twelve["cost_optimised"])
+    for name in ("passes", "retention", "spectral_radius_pass", "spectral_radius_round", "min_influence"):
+        assert half[name] == pytest.approx(six[name], abs=1e-12)
+        assert half[name] != twelve[name]
+    assert "clients per round" in command("ring", "--participation", "0.5")[1]
+    code, _, err = command("ring", "--participation", "0")
+    assert (code, err) == (2, "firma: participation = 0.0: must be greater than 0 and at most 1\n")
+
+
+def test_runs_with_and_without_sampling_have_different_labels(command):
+    """Tables of a study never average the two, and the command in them repeats the run."""
+    labels = {}
+    for share in (0.4, 1.0):
+        _, text, _ = digits(command, "--method", "fibfl", "--participation", share, "--json")
+        (result,) = json.loads(text)["results"]
+        labels[share] = str(label(result["config"], "fibfl"))
+        if share == 1.0:
+            del result["config"]["participation"]  # as results of earlier versions are
+            assert str(label(result["config"], "fibfl")) == labels[share]
+    assert labels[0.4] == f"{labels[1.0]} participation=0.4"
 
 
 def test_the_command_in_the_documentation_works(command):
