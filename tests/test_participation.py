@@ -1,5 +1,6 @@
 """Client sampling: who is drawn, what they do, and that the others keep everything."""
 
+import copy
 import json
 from collections import Counter
 from dataclasses import replace
@@ -13,6 +14,7 @@ from torch import nn
 import firma
 from conftest import FEATURES
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
+from firma.engines.client_group import ClientGroup
 from firma.engines.message_passing import drive
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
@@ -269,6 +271,21 @@ def test_a_checkpoint_is_resumed_bit_by_bit(make_federation, tmp_path, method):
     assert torch.equal(again.parameters, whole)
     prints = {share: fingerprint(replace(federation, participation=share)) for share in (0.4, 0.6, 1.0)}
     assert len(set(prints.values())) == 3
+
+
+def test_a_group_that_returns_to_an_earlier_state_is_tested_anew(make_federation):
+    """Accuracies of clients that a round does not change are kept, but not those of a state that was given up."""
+    federation = sampled(make_federation, "fibfl", 6, 0.34, rate=0.1)
+    group = ClientGroup(federation, range(6), federation.data)
+    start, plans_ = copy.deepcopy(group.state()), [federation.plan(number) for number in range(3)]
+    first = group.test(plans_[0])
+    for plan in plans_:
+        group.train(plan)
+        group.test(plan)
+    assert group.test(plans_[2]) != first
+    group.restore(start)
+    assert group.test(plans_[2]) == first
+    group.close()
 
 
 def test_the_fingerprint_without_sampling_is_that_of_earlier_versions(make_federation, monkeypatch):
