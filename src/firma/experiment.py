@@ -31,6 +31,7 @@ from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
+from firma.schedule import participant_count
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
 from firma.training.local_step import ClientData, as_tensor
 
@@ -95,6 +96,9 @@ def resolve(config: RunConfig) -> Experiment:
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
+    clients = config.clients or dataset.clients
+    for row in rows:
+        _check_participation(config.participation, clients, row)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
@@ -102,7 +106,7 @@ def resolve(config: RunConfig) -> Experiment:
         dataset,
         scenario=config.scenario or default_scenario(dataset),
         split=split,
-        clients=config.clients or dataset.clients,
+        clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
         model=with_data(model, dataset.x_train, dataset.x_test),
@@ -154,6 +158,15 @@ def _own(row: Method) -> Method:
     return row
 
 
+def _check_participation(share: float, clients: int, method: Method) -> None:
+    """Refuse a ring on which one client of several takes part: it would never mix with anybody."""
+    if method.topology == "ring" and clients > 1 and participant_count(share, clients) == 1:
+        raise BadInput(
+            f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes with "
+            f"neighbours on a ring and requires at least 2; use {2 / clients:.2g}, for example"
+        )
+
+
 def _engine_options(config: RunConfig) -> EngineOptions:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
@@ -171,10 +184,12 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        participation=config.participation,
     )
     # Before training: files may be edited while it runs.
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset), dataset.classes, federation.models[0])
+    _check_participation(config.participation, federation.clients, method)
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
@@ -217,6 +232,7 @@ def _described(
         "dropped": list(partition.dropped),
         "samples": federation.sizes,
         "rounds": federation.rounds,
+        "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},

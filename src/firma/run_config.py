@@ -69,6 +69,14 @@ class RunConfig:
     rounds: Annotated[
         int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
+    participation: Annotated[
+        float,
+        Field(
+            gt=0, le=1,
+            description="Share of the clients that take part in each round, drawn at random by seed and round; the "
+            "others neither train nor communicate.",
+        ),
+    ] = 1.0  # fmt: skip
     seed: Annotated[
         int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")
     ] = 0

@@ -26,6 +26,7 @@ SETTINGS = (
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
+Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
 Address = Annotated[str | None, typer.Option(help=_HELP["address"])]
@@ -76,4 +77,4 @@ def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     kinds = get_args(hint) or (hint,)
     if any(get_origin(each) is Sequence for each in kinds):
         return list[str] | None, None, None
-    return (int if int in kinds else str) | None, None, None
+    return (int if int in kinds else float if float in kinds else str) | None, None, None

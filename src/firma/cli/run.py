@@ -149,10 +149,13 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
 
     from firma.cli.console import out
     from firma.results import compare
+    from firma.schedule import participant_count
 
     config, facts = experiment.config, results[0].config
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
-    title = f"{facts['dataset']}, {facts['scenario']}, {facts['clients']} clients, {facts['rounds']} rounds{seeds}"
+    drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
+    clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
+    title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
     for column in _COLUMNS:
         table.add_column(column, justify="right")
@@ -191,4 +194,6 @@ def _audited(method: str, audit: Any) -> str:
     heads = "none contains a head" if audit["head_private"] else f"{audit['messages_with_head']} contain a head"
     beyond = audit["messages_beyond_neighbours"]
     server = "all between ring neighbours" if audit["server_free"] else f"{beyond} not between ring neighbours"
+    if audit.get("most_senders", 0) > 2:  # the ring closes up around those who take part
+        server += f" of the round (a client received from up to {audit['most_senders']} others)"
     return f"audit {method}: {audit['messages']} messages, {heads}, {server}"

@@ -5,7 +5,7 @@ buffers: on a ring, those of clients that another group reads; in an average, on
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -121,21 +121,22 @@ class RayFederation:
     def _round(self, number: int) -> RoundOutcome:
         run = self.federation
         plan = run.plan(number)
-        accuracies = self._by_client(answers(self._ask("train", plan)))
+        accuracies = {client: found for part in answers(self._ask("train", plan)) for client, found in part.items()}
         mixed = self._mix(plan, accuracies)
-        tested = self._ask("test")
+        tested = self._ask("test", plan)
         answers(mixed)
         shared = self.layout.span(plan.part)
-        messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
+        messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 
-    def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
+    def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation
-        match kind_of(plan.mixing).mixture(plan, run.order, run.sizes, accuracies.tolist()):
+        ring = run.ring(plan)
+        match kind_of(plan.mixing).mixture(plan, ring, run.sizes, accuracies):
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
-                return self._average(plan, weights)
+                return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
             case None:
                 return []
             case other:
@@ -154,13 +155,14 @@ class RayFederation:
                 group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
             )
             for group, part in enumerate(parts)
+            if part.blocks
         ]
 
-    def _average(self, plan: RoundPlan, weights: NDArray[np.float64]) -> Refs:
-        """Everybody's average: each group sums its clients, then each adds up one piece of all sums."""
+    def _average(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
+        """The average of those who take part: each group sums its clients, then each adds up one piece of all sums."""
         count = len(self._groups)
         parts = [
-            self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
+            self._several(group, count, "total", plan, {n: weights[n] for n in numbers if n in weights}, count)
             for group, numbers in enumerate(self._groups)
         ]
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
