@@ -13,6 +13,7 @@ from statistics import median
 from firma.data.partition import deal
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble, resolve
+from firma.models.build import ModelSpec
 from firma.run_config import RunConfig
 
 SHARES, ROUNDS = (1.0, 0.1), 4
@@ -22,7 +23,7 @@ def main() -> None:
     for method in ("fibfl", "fedavg"):
         asked = resolve(RunConfig("mnist", "iid", method, clients=1000, rounds=ROUNDS))
         split, (planned,) = deal(asked.dataset, asked.scenario, asked.clients, asked.split, 0), asked.runs
-        run = assemble(asked.dataset, split, planned.method, planned.hyper, ROUNDS, 0, "mlp", "cpu")
+        run = assemble(asked.dataset, split, planned.method, planned.hyper, ROUNDS, 0, ModelSpec("mlp"), "cpu")
         engines = {share: Simulation(replace(run, participation=share)).rounds() for share in SHARES}
         took: dict[float, list[float]] = {share: [] for share in SHARES}
         for _ in range(ROUNDS):

@@ -446,7 +446,6 @@ def test_an_adapter_is_shared_and_its_frozen_base_stays(folder):
         assert torch.equal(trained.base.weight, start.extractor[1].base.weight)
         assert trained.up.weight.abs().max() > 0, "the adapter has learnt"
     assert result.audit["messages_with_head"] == 0
-    assert result.metrics["mean_accuracy"] > 0.6
 
 
 # What a result records, and the model that is built from it again

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from test_simulation import CLOSE, finish, oracle
 
 SERVED = [name for name, row in METHODS.items() if row.topology == "star"]
 RINGS = [name for name, row in METHODS.items() if row.topology == "ring"]
+NEVER_DRAWN = pytest.mark.filterwarnings("ignore:.*take part in none of the")
 ORDERS = {1: (0,), 2: (0, 1), 3: (0, 2, 1), 5: (0, 3, 1, 4, 2), 6: (0, 4, 2, 5, 1, 3)}
 
 
@@ -317,10 +319,12 @@ def test_the_audit_knows_the_neighbours_of_each_round(make_federation, method):
 
 
 def digits(command, *words):
+    """Two rounds of digits; that some clients never take part is a warning, which has a test of its own."""
     task = ["run", "--dataset", "digits", "--rounds", "2", "--set", "epochs=1", "--set", "extractor_epochs=1"]
     return command(*task, *words)
 
 
+@NEVER_DRAWN
 def test_the_option_the_toml_key_and_the_parameter(command, tmp_path):
     words = ("--method", "fibfl", "--method", "fedavg", "--clients", "10")
     code, text, _ = digits(command, *words, "--participation", "0.3", "--json")
@@ -357,6 +361,22 @@ def test_what_is_refused(command, words, says):
     assert says in " ".join(err.split())
 
 
+@NEVER_DRAWN
+@pytest.mark.parametrize(("method", "what"), [("fibfl", "models"), ("local", "models"), ("fedrep", "heads")])
+def test_clients_that_never_take_part_are_announced(method, what):
+    """Counted by hand from the draws; where a server provides the whole model there is nothing to announce."""
+    values = {"rounds": 2, "participation": 0.3, "settings": {"epochs": 1, "extractor_epochs": 1, "head_epochs": 1}}
+    never = set(range(10)) - {client for number in (0, 1) for client in participants(0.3, range(10), 0, number)}
+    says = f"{len(never)} of 10 clients take part in none of the 2 rounds .seed 0.; {method} tests them with .* {what}"
+    with pytest.warns(UserWarning, match=says):
+        firma.run("digits", "iid", method, clients=10, **values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        firma.run("digits", "iid", "fedavg", clients=10, **values)
+        firma.run("digits", "iid", method, clients=2, **(values | {"participation": 1.0}))
+
+
+@NEVER_DRAWN
 def test_one_client_at_a_time_works_with_a_server_and_alone(command):
     for method in ("fedavg", "local"):
         code, text, _ = digits(command, "--method", method, "--participation", "0.1", "--clients", "5", "--json")
@@ -381,6 +401,7 @@ def test_firma_ring_shows_the_mixing_of_those_who_take_part(command):
     assert (code, err) == (2, "firma: participation = 0.0: must be greater than 0 and at most 1\n")
 
 
+@NEVER_DRAWN
 def test_runs_with_and_without_sampling_have_different_labels(command):
     """Tables of a study never average the two, and the command in them repeats the run."""
     labels = {}
@@ -394,6 +415,7 @@ def test_runs_with_and_without_sampling_have_different_labels(command):
     assert labels[0.4] == f"{labels[1.0]} participation=0.4"
 
 
+@NEVER_DRAWN
 def test_the_command_in_the_documentation_works(command):
     """docs/scale.md, with fewer and smaller clients."""
     page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text()

@@ -167,6 +167,21 @@ def _check_participation(share: float, clients: int, method: Method) -> None:
         )
 
 
+def _warn_of_untrained(run: Federation) -> None:
+    """Say how many clients are never drawn: whatever a server does not provide stays as it was initialised."""
+    if run.participation == 1.0 or (run.method.topology == "star" and run.method.shares == "model"):
+        return
+    drawn = {client for number in range(run.rounds) for client in run.ring(run.plan(number))}
+    if missing := run.clients - len(drawn):
+        what = "heads" if run.method.topology == "star" else "models"
+        warnings.warn(
+            f"participation = {run.participation}: {missing} of {run.clients} clients take part in none of the "
+            f"{run.rounds} rounds (seed {run.seed}); {run.method.name} tests them with untrained {what}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _engine_options(config: RunConfig) -> EngineOptions:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
@@ -190,6 +205,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
+    _warn_of_untrained(federation)
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import firma
 from firma.errors import BadInput
-from firma.peer.agreed_model import stated
+from firma.peer.agreed_model import blank_model, stated
 from firma.peer.doctor import probe
 from firma.peer.ring_file import NEUTRAL_TASK, checked, read_ring, ring_toml
 from firma.peer.runtime.audit_log import audit
@@ -171,6 +172,10 @@ def test_members_train_any_model_as_the_simulation_does(make_ring, folder, agree
         verdict = audit(made.state(number) / "audit.jsonl")
         assert not verdict.breaches
         assert set(verdict.tensors) == set(made.ring.task.layout)
+        saved = load_file(made.state(number) / "round-000002" / "state.safetensors")["parameters"]
+        trained, theirs = blank_model(made.ring).filled(saved), result.model(number)
+        x = torch.rand(3, 8, 8)
+        assert torch.equal(trained.head(trained.extractor(x)), theirs.head(theirs.extractor(x)))
 
 
 def token_ring(make_ring):

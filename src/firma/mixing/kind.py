@@ -41,12 +41,10 @@ class Kind(Protocol):
     """One kind of mixing; its module implements this.
 
     `order` is the ring of the n clients that take part in the round, by number; `elements` is the size of what is
-    shared.
+    shared. With a server, what is shared is the server's: clients that did not take part have it after the round, too.
     """
 
-    NEEDS_SERVER: (
-        bool  # what is shared is then the server's: after the round, clients that did not take part have it too
-    )
+    NEEDS_SERVER: bool
 
     def mixture(
         self, plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]

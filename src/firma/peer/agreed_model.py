@@ -68,6 +68,12 @@ def agreed_model(ring: Ring, spec: ModelSpec, inputs: InputSpec, number: int) ->
     return model
 
 
+def blank_model(ring: Ring) -> SplitModel:
+    """The structure of the agreed model, to be filled with the parameters of a checkpoint."""
+    inputs = InputSpec(tuple(ring.task.shape), np.dtype(ring.task.dtype), 1.0)
+    return agreed_model(ring, agreed_spec(ring), inputs, 0)
+
+
 def stated(values: dict[str, Any], seed: int) -> dict[str, Any]:
     """A task's fields with those that follow from its model filled in, for a new ring file."""
     try:
