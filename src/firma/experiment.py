@@ -23,14 +23,14 @@ from firma.data.partition import Partition, class_proportions, client_inputs, de
 from firma.data.scenarios import parse
 from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
-from firma.methods import Method, check, lookup
+from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import ModelSource, build_model
 from firma.models.probe import InputSpec
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
-from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.training.local_step import ClientData
 
 __all__ = [
@@ -204,6 +204,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "rounds": federation.rounds,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
+        "set": given_settings(config.settings, federation.hyper, experiment.split),
         "hyper": federation.hyper.model_dump(),
         "split": experiment.split.model_dump(),
         "device": config.device,
@@ -213,7 +214,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-    }
+    } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from firma.paper.report import DOCUMENT_FIGURES
 from firma.report.drawing import COLOURS
 from firma.report.figures import radar_scores
 from firma.sweep.cells import Cell
-from firma.sweep.statistics import from_csv, result_tables
+from firma.sweep.result_table import from_csv, result_tables
 from firma.sweep.store import read_results, save
 
 

@@ -21,8 +21,9 @@ from firma.report.table import (
     mark_best,
 )
 from firma.report.tables import command, formula_bytes, scope_of, sweep_tables
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable, result_tables
 from firma.sweep.runner import run_cells
-from firma.sweep.statistics import ResultTable, Statistic, result_tables
 from firma.sweep.store import SweepResults, read_cells, writing
 
 TABLE = Table(

@@ -69,7 +69,7 @@ def report(
         written += _write_document(found, markdown)
     if evidence is not None:
         from firma.paper.published import SHIPPED_METRICS
-        from firma.sweep.statistics import result_tables, to_csv
+        from firma.sweep.result_table import result_tables, to_csv
 
         write_whole(evidence, to_csv(result_tables(found), SHIPPED_METRICS))
         written.append(evidence)
@@ -103,7 +103,7 @@ def _scope(results: "SweepResults") -> "Scope":
     """The paper's grid where results are part of it, else what was run."""
     from firma.paper.report import concerns, paper_scope
     from firma.report.tables import scope_of
-    from firma.sweep.statistics import result_tables
+    from firma.sweep.result_table import result_tables
 
     return paper_scope() if concerns(results) else scope_of(result_tables(results))
 
@@ -111,7 +111,7 @@ def _scope(results: "SweepResults") -> "Scope":
 def _tables(results: "SweepResults", scope: "Scope") -> "Iterator[Table]":
     from firma.paper.report import concerns, paper_tables
     from firma.report.tables import sweep_tables
-    from firma.sweep.statistics import result_tables
+    from firma.sweep.result_table import result_tables
 
     return (paper_tables if concerns(results) else sweep_tables)(result_tables(results), scope)
 
@@ -126,7 +126,7 @@ def _figures(results: "SweepResults", scope: "Scope") -> "Iterator[Picture]":
 def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
     """The HTML page; each figure is drawn once, for the page and for its files."""
     from firma.report.page import Section, about_the_runs, page
-    from firma.sweep.statistics import result_tables
+    from firma.sweep.result_table import result_tables
 
     scope = _scope(results)
     tables = list(_tables(results, scope))

@@ -15,9 +15,10 @@ from firma.methods import METHODS, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.schedule import passes
 from firma.settings import Hyper, Split
+from firma.statistics import Statistic
 from firma.sweep.cells import NEUTRAL, label
+from firma.sweep.result_table import Case, ResultTable, in_order
 from firma.sweep.runner import parameter_counts
-from firma.sweep.statistics import Case, ResultTable, Statistic, in_order
 from firma.sweep.store import StoredCell
 
 PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
