@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from firma.run_config import RunConfig as RunConfig
     from firma.settings import Hyper as Hyper
     from firma.statistics import Statistic as Statistic
+    from firma.sweep.result_folders import load_results as load_results
 
     __version__: str
 
@@ -50,6 +51,7 @@ _HOME = {
     "compare": "comparison",
     "load": "results",
     "load_dataset": "data.dataset",
+    "load_results": "sweep.result_folders",
     "natural": "data.user_arrays",
     "run": "experiment",
     "run_all": "experiment",
@@ -73,6 +75,7 @@ __all__ = [  # imported on first use, see _HOME
     "compare",
     "load",
     "load_dataset",
+    "load_results",
     "natural",
     "run",
     "run_all",

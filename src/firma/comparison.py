@@ -84,8 +84,8 @@ class Comparison:
         between = "" if self.interval is None else f" [{self.interval[0]:+.4f}, {self.interval[1]:+.4f}]"
         p = f"p = {self.p_value:.3g} by {self.test}, " if self.p_value is not None else ""
         return (
-            f"{self.a} against {self.b}, {self.metric}: {self.difference:+.4f}{between}, {p}{self.wins} wins, "
-            f"{self.losses} losses, {self.ties} ties over {self.seeds} seeds: {self.verdict} ({self.reason})"
+            f"{self.a} against {self.b}, {self.metric}: {self.difference:+.4f}{between}, {p}wins, losses "
+            f"and ties {self.wins}/{self.losses}/{self.ties}: {self.verdict} ({self.reason})"
         )
 
 
@@ -149,14 +149,13 @@ class ComparisonTable:
 
 
 def compare_pairs(
-    runs: Sequence[Result], option: str = "method", metric: str | None = None, against: str | None = None
+    runs: Sequence[Result], option: str, metric: str | None, against: str | None, known: Sequence[Facts]
 ) -> ComparisonTable:
     """Every two values of an option that have pairs of runs in common; with `against`, every value against that one.
 
-    The value whose mean is better comes first.
+    `known` are the facts of each run. The value whose mean is better comes first.
     """
     measure = metric_of(runs, metric)
-    known = [facts(run) for run in runs]
     if not any(option in each for each in known):
         raise unknown("option", option, dict.fromkeys(name for each in known for name in each))
     groups: dict[Hashable, list[int]] = {}

@@ -23,20 +23,20 @@ def conditions(config: Mapping[str, Any]) -> Facts:
     found = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
-    return _flat(found) | _flat(config.get("split", {}))
+    return flat(found) | flat(config.get("split", {}))
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:
     """The preset, and the hyperparameters that the user set."""
     given = config.get("set", config.get("settings", {}))
     found = {name: value for name, value in given.items() if name not in Split.model_fields}
-    return {"preset": config.get("preset", ABSENT)} | _flat(found)
+    return {"preset": config.get("preset", ABSENT)} | flat(found)
 
 
 def numbers(config: Mapping[str, Any]) -> Facts:
     """Every hyperparameter as it was used."""
     recorded = {**_UNRECORDED, **config.get("hyper", {})}
-    return _flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
+    return flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
 
 
 def unlike(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Hashable]]:
@@ -44,9 +44,11 @@ def unlike(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Hashable]]:
 
     A fact that only some of them recorded is left out: results of earlier versions record less.
     """
-    everything = [
-        conditions(config) | numbers(config) | _sizes(config) | _flat(config.get("columns", {})) for config in configs
-    ]
+    everything = [conditions(config) | numbers(config) | flat(config.get("columns", {})) for config in configs]
+    return _different(everything) or _different([_sizes(config) for config in configs])
+
+
+def _different(everything: Sequence[Facts]) -> dict[str, list[Hashable]]:
     return {
         name: values
         for name in _names(everything)
@@ -95,15 +97,15 @@ def _sizes(config: Mapping[str, Any]) -> Facts:
     return {"samples per client": tuple(config["samples"])}
 
 
-def _flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
+def flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
     """Nested tables as names with dots, lists as tuples."""
-    flat: Facts = {}
+    leaves: Facts = {}
     for name, value in found.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            leaves |= flat(value, f"{prefix}{name}.")
         else:
-            flat[f"{prefix}{name}"] = _plain(value)
-    return flat
+            leaves[f"{prefix}{name}"] = _plain(value)
+    return leaves
 
 
 def _plain(value: Any) -> Hashable:

@@ -79,7 +79,7 @@ def paired_test(differences: Sequence[float]) -> PairedTest:
     if not isfinite(summary.mean):
         return PairedTest("none", "some seeds have no value", None, summary.mean, None)
     if count == 1:
-        return PairedTest("none", "one seed: cannot be judged, run more", None, summary.mean, None)
+        return PairedTest("none", "one seed; run more", None, summary.mean, None)
     interval = summary.interval()
     if not any(differences):
         return PairedTest("none", "all differences are zero", 1.0, 0.0, interval)

@@ -24,6 +24,7 @@ COMMANDS = {
     "methods": Entry("methods", "methods"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
+    "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
     "advise": Entry("advise", "advise"),

@@ -82,7 +82,8 @@ def _table(name: str, cells: Iterable[StoredCell], ordered: Mapping[Case, float]
     values: dict[tuple[str, str, str, str], list[float | None]] = {}
     savings: dict[Case, list[float]] = {}
     for cell in cells:
-        savings.setdefault((cell.dataset, cell.scenario), []).append(float(cell.ring["saving_percent"]))
+        if "saving_percent" in cell.ring:
+            savings.setdefault((cell.dataset, cell.scenario), []).append(float(cell.ring["saving_percent"]))
         for metric, value in cell.result.metrics.items():
             values.setdefault((cell.dataset, cell.scenario, cell.result.method, metric), []).append(value)
     statistics = {
