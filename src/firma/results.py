@@ -18,7 +18,7 @@ from torch import Tensor
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
-from firma.run_facts import ABSENT, conditions, tuning, varying
+from firma.run_facts import ABSENT, conditions, differing, tuning
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -163,7 +163,7 @@ def to_frame(results: Iterable[Result], summary: bool = False) -> "DataFrame":
         raise BadInput("to_frame: requires pandas; install it with: pip install pandas") from None
     runs = checked(results, "to_frame")
     facts = [conditions(run.config) | tuning(run.config) for run in runs]
-    differ = varying(facts)
+    differ = differing(facts)
     leads = [
         {name: known.get(name, ABSENT) for name in differ} | {"method": run.method, "seed": run.seed}
         for run, known in zip(runs, facts, strict=True)

@@ -56,16 +56,19 @@ def _different(everything: Sequence[Facts]) -> dict[str, list[Hashable]]:
     }
 
 
+def differing(runs: Sequence[Facts]) -> list[str]:
+    """The facts in which runs differ."""
+    return [name for name in _names(runs) if len(distinct(run.get(name, ABSENT) for run in runs)) > 1]
+
+
 def varying(runs: Sequence[Facts]) -> list[str]:
     """The facts in which runs differ, without those that follow from another one that is listed.
 
     With five clients on one data set and ten on the other, the data set is listed and the number of clients is not.
     """
     kept: list[str] = []
-    for name in _names(runs):
-        if len(distinct(run.get(name, ABSENT) for run in runs)) > 1 and not any(
-            follows(runs, name, other) for other in kept
-        ):
+    for name in differing(runs):
+        if not any(follows(runs, name, other) for other in kept):
             kept.append(name)
     return kept
 

@@ -143,7 +143,7 @@ def _print_comparisons(results: "SweepResults", chosen: _Chosen) -> None:
 
     study, found = _study(results, chosen)
     if found.overall:
-        sys.stdout.write(as_text(comparisons(found)) + "\n")
+        sys.stdout.write(as_text(comparisons(study, found)) + "\n")
     elif found.option in study.axes and len(study.groups) > 1:
         sys.stdout.write(f"No two runs share everything but the {found.option}: nothing can be compared.\n\n")
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli.options import ENGINE_HELP, Address, Json
-from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from firma.sweep.cells import Cell
@@ -28,8 +27,7 @@ def sweep(
         str,
         typer.Option(
             metavar="PATTERN",
-            help="Only runs whose name contains these words, such as 'method=fedavg seed=0' or 'rate=0.*'; "
-            "--dry-run lists the names.",
+            help="Only runs that all words match, such as 'method=fedavg seed=0' or 'rate=0.*'; --dry-run lists names.",
         ),
     ] = "*",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, instead of the file's.")] = None,
@@ -80,6 +78,7 @@ def sweep(
     if dry:
         _list(missing(wanted, folder), wanted, found, json)
         return
+    _say_same(found)
     left, failed = _run(wanted, folder, found.execution, grid)
     if json:
         names = {cell.cell.name: cell.error for cell in failed}
@@ -106,8 +105,6 @@ def _run(
     from firma.sweep.store import GRID_FILE, copy_between_presets, missing, writing
 
     on_ray = execution.get("engine") == "ray"
-    if on_ray and any("device" in cell.options for cell in wanted):
-        raise BadInput("--engine ray cannot be combined with device: it trains on CPUs")
     own = {name: value for name, value in execution.items() if name not in ("engine", "address")}
     failed: list[FailedCell] = []
     with writing(folder):
@@ -145,10 +142,17 @@ def _list(left: "Sequence[Cell]", wanted: "Sequence[Cell]", grid: "Grid", json: 
         return
     for cell in left:
         out.print(cell.name, soft_wrap=True, highlight=False, markup=False)
-    for name, first in grid.same:
-        out.print(f"same as another run, and run once: {name} = {first}", soft_wrap=True, highlight=False, markup=False)
+    _say_same(grid)
     existed = len(wanted) - len(left)
     out.print(f"{_runs(len(left))} to do" + (f", {existed} of {len(wanted)} already exist" if existed else ""))
+
+
+def _say_same(grid: "Grid") -> None:
+    """Which runs are not run because another one is the same."""
+    from firma.cli.console import err
+
+    for name, first in grid.same:
+        err.print(f"{name}: the same as {first}, and run once", soft_wrap=True, highlight=False, markup=False)
 
 
 def _summarise(wanted: "Sequence[Cell]", left: "Sequence[Cell]", failed: "Sequence[FailedCell]", folder: Path) -> None:

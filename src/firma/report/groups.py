@@ -42,14 +42,16 @@ _PLACES = ("dataset", "scenario", "clients", "rounds", "data", "code", *Split.mo
 
 @dataclass(frozen=True)
 class Study:
-    """All groups, the options that vary between them, the main metric, and how many repeated runs were left out.
+    """All groups, the options that vary between them, and how many repeated runs were left out.
 
-    `lines` is the option whose values are compared, and drawn as lines: the method if it varies.
+    `metric` is compared; `main` is the metric of which results keep every round. `lines` is the option whose values
+    are compared, and drawn as lines: the method if it varies.
     """
 
     groups: Sequence[Group]
     axes: Sequence[str]
     metric: str
+    main: str
     lines: str = "method"
     repeats: int = 0
 
@@ -89,7 +91,13 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
     if by is not None and by not in names:
         raise unknown("option", by, axes or names)
     lines = by or next((axis for axis in axes if axis not in _PLACES), axes[0] if axes else "method")
-    return Study(groups, axes, metric_of([cell.result for cell in cells], metric), lines, repeats)
+    runs = [cell.result for cell in cells]
+    return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, repeats)
+
+
+def one_split(study: Study) -> bool:
+    """Whether all seeds have the same split of the data among clients."""
+    return all(group.facts.get("split_seed") is not None for group in study.groups)
 
 
 def compared(study: Study, against: str | None = None, always: bool = False) -> ComparisonTable:

@@ -26,7 +26,7 @@ def study_figures(study: Study) -> Pictures:
     more = f"; {left} of {len(cases)} cases are not drawn" if left > 0 else ""
     for place, page in enumerate(pages, 1):
         part = f"-{place}" if len(pages) > 1 else ""
-        text = f"{study.metric} over rounds; a band is one standard deviation over seeds{more}"
+        text = f"{study.main} over rounds; a band is one standard deviation over seeds{more}"
         yield _panelled(f"curves{part}", text, study, page, colours, _curve, "round")
     for place, page in enumerate(pages, 1):
         part = f"-{place}" if len(pages) > 1 else ""
@@ -57,7 +57,7 @@ def _panelled(
         panel.set_title(title or "all runs", fontsize=9)
         tidy(panel)
     for first in range(0, len(cases), columns):
-        axes[first].set_ylabel(study.metric, fontsize=9)
+        axes[first].set_ylabel(study.main, fontsize=9)
     if across:
         axes[(len(cases) - 1) // columns * columns].set_xlabel(across, fontsize=9)
     handles = [Line2D([], [], color=colour, label=named(study.lines, value)) for value, colour in colours.items()]
@@ -67,6 +67,9 @@ def _panelled(
 
 def _curve(axes: "Axes", study: Study, groups: Sequence[Group], colours: Mapping[Hashable, str]) -> None:
     """Mean over clients after each round, a line per group."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for group in groups:
         rounds = min(len(result.history) for result in group.results)
         means = np.stack([result.history[:rounds].mean(axis=1) for result in group.results])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from firma.comparison import Comparison, ComparisonTable, lower_is_better
-from firma.report.groups import Group, Study, named, values_of
+from firma.report.groups import Group, Study, named, one_split, values_of
 from firma.report.table import NOTHING, Entry, Table, mark_best, number, words
 from firma.report.tables import command as command_of_cell
 from firma.report.tables import slug, versions
@@ -19,6 +19,10 @@ from firma.sweep.store import Failure, StoredCell
 # Metrics that other tables show, or that say the same as another one.
 _ELSEWHERE = ("jain", "rounds_to_50", "worst_round", "largest_drop", "bytes_per_round", "messages_per_round")
 _MOST_COLUMNS, _MOST_ROWS, _MOST_CASES = 12, 2000, 300
+_ONE_SPLIT = (
+    " All seeds have the same split of the data: the tests judge the noise of training, not of other splits "
+    '(split_seed = "none" in [set] draws a split per seed).'
+)
 _SPREAD = "Mean ± standard deviation over seeds."
 
 
@@ -30,7 +34,7 @@ def study_tables(study: Study, found: ComparisonTable, failures: Sequence[Failur
     yield results(study)
     yield from by_option(study)
     if found.overall:
-        yield comparisons(found)
+        yield comparisons(study, found)
     if len(found.by_case) > len(found.overall):
         yield comparisons_by_case(study, found)
     yield worst_clients(study)
@@ -63,7 +67,7 @@ def overview(study: Study, failures: Sequence[Failure] = ()) -> Table:
 def failed(failures: Sequence[Failure]) -> Table:
     """The runs that failed, and why."""
     rows = [words(each.name, each.error) for each in failures]
-    note = "The same firma sweep command runs them again."
+    note = "They are part of no mean and no comparison. The same firma sweep command runs them again."
     return Table("failed", f"{len(rows)} failed runs", ("run", "why"), tuple(rows), note)
 
 
@@ -102,11 +106,11 @@ def by_option(study: Study) -> Iterator[Table]:
         yield Table(slug("by", axis), title, (*others, *(named(axis, value) for value in values)), body, _SPREAD)
 
 
-def comparisons(found: ComparisonTable) -> Table:
+def comparisons(study: Study, found: ComparisonTable) -> Table:
     """A against B over all cases."""
     rows = [(*words(each.a, each.b), number(each.cases, "{:.0f}"), *_compared(each)) for each in found.overall]
     columns = ("A", "B", "cases", *_COMPARED)
-    return Table("comparisons", f"A against B: {found.metric}", columns, tuple(rows), _how(found))
+    return Table("comparisons", f"A against B: {found.metric}", columns, tuple(rows), _how(study, found))
 
 
 def comparisons_by_case(study: Study, found: ComparisonTable) -> Table:
@@ -120,7 +124,7 @@ def comparisons_by_case(study: Study, found: ComparisonTable) -> Table:
     more = f" {left} more are left out; firma report --against names what to compare with." if left else ""
     columns = (*axes, "A", "B", *_COMPARED)
     title = f"A against B, case by case: {found.metric}"
-    return Table("comparisons-by-case", title, columns, tuple(rows), _how(found) + more)
+    return Table("comparisons-by-case", title, columns, tuple(rows), _how(study, found) + more)
 
 
 _COMPARED = (
@@ -145,13 +149,13 @@ def _compared(each: Comparison) -> tuple[Entry, ...]:
     )  # fmt: skip
 
 
-def _how(found: ComparisonTable) -> str:
+def _how(study: Study, found: ComparisonTable) -> str:
     return (
         f"Pairs of runs share everything but the {found.option}, seed included. Difference: mean of A - B, averaged "
         "over cases within each seed. Tests over seeds: paired t for 2 to 5 or more than 20, sign-flip (an exact "
         "permutation test) for 6 to 20; a single seed cannot be judged. The verdict is at "
         f"{1 - LEVEL:.2f}, with p adjusted by Holm's method for the number of comparisons in this table."
-    )
+    ) + (_ONE_SPLIT if one_split(study) else "")
 
 
 def worst_clients(study: Study) -> Table:

@@ -71,6 +71,8 @@ def expand(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Grid:
         raise BadInput(f"out = {out!r}: must be a folder")
     runs = [run for table in _tables(document, changes) for run in _combinations(table)]
     execution = {name: _one(name, [run.pop(name, None) for run in runs]) for name in EXECUTION}
+    stated = {name: value for name, value in execution.items() if value is not None}
+    _check_execution(stated, runs)
     sources: dict[str, _Source] = {}
     cells = [_cell(run, sources) for run in runs]
     # Seed by seed, so that a sweep that is cut short has a little of everything.
@@ -82,17 +84,27 @@ def expand(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Grid:
         first = wanted.setdefault((key(cell), cell.preset), cell)
         if first.name != cell.name:
             same.append((cell.name, first.name))
-    stated = {name: value for name, value in execution.items() if value is not None}
     return Grid(list(wanted.values()), stated, None if out is None else Path(out), same)
 
 
+def _check_execution(stated: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what cannot be done: on Ray each run uses one core of some node, which keeps no checkpoint."""
+    if from_options(stated).engine == "ray":
+        found = [name for name in ("workers", "checkpoint", "recover") if name in stated]
+        found += ["device"] if any(each.get("device", "cpu") != "cpu" for each in runs) else []
+        if found:
+            raise BadInput(
+                f"--engine ray cannot be combined with {', '.join(found)}: on Ray, each run of a sweep uses one core"
+            )
+
+
 def select(cells: Sequence[Cell], pattern: str) -> list[Cell]:
-    """The cells whose name matches: each word of the pattern is a word of the name (with *), or a part of it."""
+    """The cells that every word of the pattern matches: method=fedavg or rate=0.* as a whole, other words as a part."""
 
     def matches(cell: Cell) -> bool:
         parts = cell.name.split()
-        return pattern in cell.name or all(
-            any(fnmatchcase(part, word) for part in parts) or ("=" not in word and word in cell.name)
+        return all(
+            any(fnmatchcase(part, word) for part in parts) if "=" in word else fnmatchcase(cell.name, f"*{word}*")
             for word in pattern.split()
         )
 
