@@ -13,6 +13,7 @@ from firma.comparison import compare_pairs, facts, lower_is_better
 from firma.errors import BadInput
 from firma.methods import METHODS
 from firma.results import Result
+from firma.run_facts import own_tuning
 from firma.settings import changed_settings, given_settings, hyper_for, split_for
 
 SEEDS = range(7)
@@ -34,7 +35,7 @@ def result(method="fedavg", seed=0, final=0.5, dataset="digits", scenario="iid",
 def noisy(method, shift, seeds=SEEDS, **options):
     """Runs whose seeds are good or bad for every method alike: only pairs can tell methods apart."""
     ups = np.random.default_rng(5).normal(0, 0.05, 50)
-    own = np.random.default_rng(len(method)).normal(0, 0.004, 50)
+    own = np.random.default_rng(list(method.encode())).normal(0, 0.004, 50)
     return [result(method, seed, 0.5 + ups[seed] + own[seed] + shift, **options) for seed in seeds]
 
 
@@ -213,15 +214,35 @@ def test_a_run_that_is_there_twice_counts_once():
 
 def test_all_pairs_are_adjusted_for_being_several():
     runs = noisy("fibfl", 0.02) + noisy("fedavg", 0) + noisy("local", -0.02)
-    found = compare_pairs(runs, "method", None, None, [facts(run) for run in runs])
-    assert [(each.a, each.b) for each in found.overall] == [
-        ("fibfl", "fedavg"), ("fibfl", "local"), ("fedavg", "local"),
-    ]  # fmt: skip
-    assert all(each.adjusted_p == pytest.approx(3 * 2 / 128) for each in found.overall)  # all have the least p
-    against = compare_pairs(runs, "method", None, "fedavg", [facts(run) for run in runs])
-    assert [(each.a, each.b) for each in against.overall] == [("fibfl", "fedavg"), ("local", "fedavg")]
+
+    def pairs(against=None):
+        known = [facts(run) for run in runs]
+        return compare_pairs(runs, [run.method for run in runs], known, ["method"], against=against).overall
+
+    assert [(each.a, each.b) for each in pairs()] == [("fibfl", "fedavg"), ("fibfl", "local"), ("fedavg", "local")]
+    assert all(each.adjusted_p == pytest.approx(3 * 2 / 128) for each in pairs())  # all have the least p
+    assert {each.test for each in pairs()} == {"sign-flip"}
+    assert [(each.a, each.b) for each in pairs("fedavg")] == [("fibfl", "fedavg"), ("local", "fedavg")]
     with pytest.raises(BadInput, match="did you mean 'fedavg'"):
-        compare_pairs(runs, "method", None, "fedavgg", [facts(run) for run in runs])
+        pairs("fedavgg")
+
+
+def test_more_comparisons_need_more_seeds_for_an_exact_test():
+    shifts = {"fibfl": 0.02, "fedavg": 0, "local": -0.02, "rdfl": -0.04}
+    runs = [run for method, shift in shifts.items() for run in noisy(method, shift)]
+    found = compare_pairs(runs, [run.method for run in runs], [facts(run) for run in runs], ["method"]).overall
+    assert {each.test for each in found} == {"paired t"}  # seven seeds, six comparisons
+    assert {each.p_sign_flip for each in found} == {2 / 128}
+    assert {each.verdict for each in found} == {"better"}
+
+
+def test_tuning_belongs_to_a_method_where_others_have_none_of_its_values():
+    grid = [("fedavg", 0.1), ("fibfl", 0.001), ("fibfl", 0.003)]
+    known = [{"method": method, "rate": rate, "preset": "paper"} for method, rate in grid]
+    assert own_tuning(known, "method", ["rate", "preset"]) == ["rate"]
+    product = [{"method": method, "rate": rate} for method in ("fedavg", "fibfl") for rate in (0.1, 0.001)]
+    assert own_tuning(product, "method", ["rate"]) == []
+    assert own_tuning(product, "rate", ["rate"]) == []
 
 
 def test_real_runs_record_what_was_set():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from firma.statistics import Statistic, holm, paired_t_p, paired_test, sign_flip_p, statistic
+from firma.statistics import Statistic, holm, paired_t_p, paired_test, seeds_for_flips, sign_flip_p, statistic
 
 DIFFERENCES = {count: np.random.default_rng(count).normal(0.3, 1, count).tolist() for count in (2, 3, 5, 6, 9, 20, 25)}
 
@@ -77,10 +77,21 @@ def test_an_exact_test_of_five_seeds_could_never_decide_and_of_six_can():
     assert paired_test([1.0, 1.1, 1.2, 1.3, 1.4, 1.5]).p_value == 2 / 64
 
 
+@pytest.mark.parametrize("comparisons", [1, 2, 6, 21, 300])
+def test_the_exact_test_decides_only_where_it_could_still_after_the_adjustment(comparisons):
+    needed = seeds_for_flips(comparisons)
+    for count, test in ((needed - 1, "paired t"), (needed, "sign-flip")):
+        found = paired_test(np.linspace(1, 2, count), comparisons)
+        assert found.test == test
+        adjusted = holm([found.p_sign_flip] * comparisons)
+        assert (adjusted[0] < 0.05) == (test == "sign-flip")
+    assert seeds_for_flips(1) == 6
+
+
 def test_what_cannot_be_judged_has_no_p_value():
     for values in ([0.1], [0.1, 0.1], [0.1 + 0.2, 0.3]):  # one seed; no spread, but for rounding
         found = paired_test(values)
-        assert (found.test, found.p_value) == ("none", None)
+        assert (found.test, found.p_value, found.interval) == ("none", None, None)
     assert paired_test([0.0, 0.0]).p_value == 1.0
     assert paired_test([0.1] * 6).p_value == 2 / 64  # signs need no spread
 

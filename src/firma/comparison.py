@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from firma.errors import BadInput, unknown
 from firma.results import Result, checked
-from firma.run_facts import ABSENT, Facts, conditions, distinct, follows, in_words, tuning, unlike
+from firma.run_facts import ABSENT, Facts, conditions, distinct, in_words, tuning, unlike
 from firma.statistics import LEVEL, Statistic, Test, holm, paired_test, statistic
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot be judged"]
@@ -44,8 +44,9 @@ class Comparison:
     """A against B in one metric, over pairs of runs that share everything else, seed included.
 
     `difference` is the mean of a - b with its 95 % confidence `interval`. With several cases (data sets, scenarios, …)
-    the differences of a seed are averaged over the cases, and the test looks at one number per seed. `wins`, `losses`
-    and `ties` count pairs; in a win, A is better. `adjusted_p` is Holm's, if this is one of several comparisons.
+    the differences of a seed are averaged over the cases, and the test looks at one number per seed. `p_value` is that
+    of `test`, which `reason` explains; see `firma.statistics`. `wins`, `losses` and `ties` count pairs; in a win, A is
+    better. `adjusted_p` is Holm's, if this is one of several comparisons.
     """
 
     a: str
@@ -61,6 +62,8 @@ class Comparison:
     wins: int
     losses: int
     ties: int
+    p_paired_t: float | None = None
+    p_sign_flip: float | None = None
     adjusted_p: float | None = None
 
     @property
@@ -107,7 +110,7 @@ def better(a: Result | Iterable[Result], b: Result | Iterable[Result], metric: s
         raise BadInput(f"better: a and b differ in {in_words(values)}; compare runs that differ in one of these only")
     named = [name for name in differ if name.partition(".")[0] in families] or differ
     names = [" ".join(_words(name, each[0].get(name, ABSENT)) for name in named) for each in (ours, theirs)]
-    pairs = _pairs(first, second, ours, theirs, differ, measure)
+    pairs = _pairs((first, ours), (second, theirs), differ, measure)
     if not pairs:
         raise BadInput(
             f"better: no run of {names[0]} and run of {names[1]} share everything else, seed included; they differ in "
@@ -140,64 +143,56 @@ def lower_is_better(metric: str) -> bool:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Every pair of values of one option: over all cases, and case by case; adjusted for several within each."""
+    """Every pair of variants, such as methods: over all cases, and case by case; adjusted for several within each."""
 
-    option: str
     metric: str
     overall: Sequence[Comparison]
     by_case: Sequence[tuple[Facts, Comparison]]
 
 
 def compare_pairs(
-    runs: Sequence[Result], option: str, metric: str | None, against: str | None, known: Sequence[Facts]
-) -> ComparisonTable:
-    """Every two values of an option that have pairs of runs in common; with `against`, every value against that one.
+    runs: Sequence[Result], variants: Sequence[str], known: Sequence[Facts], may_differ: Iterable[str],
+    metric: str | None = None, against: str | None = None,
+) -> ComparisonTable:  # fmt: skip
+    """Every two variants that have pairs of runs in common; with `against`, every one against that one.
 
-    `known` are the facts of each run. The value whose mean is better comes first.
+    `variants` and `known` are the name and the facts of each run; runs are a pair if all facts are equal but those that
+    may differ. The variant whose mean is better comes first.
     """
-    measure = metric_of(runs, metric)
-    if not any(option in each for each in known):
-        raise unknown("option", option, dict.fromkeys(name for each in known for name in each))
-    groups: dict[Hashable, list[int]] = {}
-    for place, each in enumerate(known):
-        groups.setdefault(each.get(option, ABSENT), []).append(place)
-    if against is not None and against not in [str(value) for value in groups]:
-        raise unknown(option, against, [str(value) for value in groups])
+    measure, differ = metric_of(runs, metric), set(may_differ)
+    groups: dict[str, list[int]] = {}
+    for place, name in enumerate(variants):
+        groups.setdefault(name, []).append(place)
+    if against is not None and against not in groups:
+        raise unknown("--against", against, groups)
     sign = 1 if lower_is_better(measure) else -1
     means = {each: statistic([runs[place].metrics[measure] for place in group]).mean for each, group in groups.items()}
-    ranked = sorted(groups, key=lambda value: (sign * means[value], str(value)))
-    chosen = [
-        (one, other) for one, other in combinations(ranked, 2) if against is None or against in (str(one), str(other))
-    ]
-    overall: list[Comparison] = []
-    cases: list[tuple[Facts, Comparison]] = []
-    for one, other in ((y, x) if against == str(x) else (x, y) for x, y in chosen):
-        first, second = ([runs[place] for place in groups[value]] for value in (one, other))
-        ours, theirs = ([known[place] for place in groups[value]] for value in (one, other))
-        bound = {option, *_bound(ours, theirs, option, _tuning_names([*first, *second]))}
-        pairs = _pairs(first, second, ours, theirs, bound, measure)
-        if not pairs:
-            continue
-        names = _words(option, one), _words(option, other)
-        overall.append(_judged(*names, measure, pairs))
-        for case, differences in pairs.items():
-            cases.append((dict(case), _judged(*names, measure, {case: differences})))
+    ranked = sorted(groups, key=lambda name: (sign * means[name], name))
+    found: list[tuple[str, str, Pairs]] = []
+    for first, second in combinations(ranked, 2):
+        if against in (None, first, second):
+            names = (second, first) if against == first else (first, second)
+            one, other = (([runs[at] for at in groups[name]], [known[at] for at in groups[name]]) for name in names)
+            if pairs := _pairs(one, other, differ, measure):
+                found.append((*names, pairs))
+    alone = [(a, b, case, seeds) for a, b, pairs in found for case, seeds in pairs.items()]
+    overall = _adjusted([_judged(a, b, measure, pairs, len(found)) for a, b, pairs in found])
+    cases = _adjusted([_judged(a, b, measure, {case: seeds}, len(alone)) for a, b, case, seeds in alone])
     return ComparisonTable(
-        option, measure, _adjusted(overall),
-        [(case, each) for (case, _), each in zip(cases, _adjusted([each for _, each in cases]), strict=True)],
-    )  # fmt: skip
+        measure, overall, [(dict(case), each) for (_, _, case, _), each in zip(alone, cases, strict=True)]
+    )
 
 
 Case = tuple[tuple[str, Hashable], ...]
 Pairs = dict[Case, dict[int, float | None]]  # case, then seed: the difference, None where a metric has no value
 
 
-def _pairs(
-    first: Sequence[Result], second: Sequence[Result], ours: Sequence[Facts], theirs: Sequence[Facts],
-    differ: Iterable[str], metric: str,
-) -> Pairs:  # fmt: skip
+Side = tuple[Sequence[Result], Sequence[Facts]]  # runs of one variant, and the facts of each
+
+
+def _pairs(first: Side, second: Side, differ: Iterable[str], metric: str) -> Pairs:
     """Differences by case and seed of runs that share all facts but those that may differ."""
-    left, right = (_by_case(*side, set(differ), metric) for side in ((first, ours), (second, theirs)))
+    left, right = (_by_case(*side, set(differ), metric) for side in (first, second))
     found: Pairs = {}
     for (case, seed), value in left.items():
         if (case, seed) in right:
@@ -223,7 +218,7 @@ def _by_case(
     return found
 
 
-def _judged(a: str, b: str, metric: str, pairs: Pairs) -> Comparison:
+def _judged(a: str, b: str, metric: str, pairs: Pairs, comparisons: int = 1) -> Comparison:
     """The comparison over all pairs; one difference per seed, averaged over the cases that it was run in."""
     lower = lower_is_better(metric)
     every = [value for differences in pairs.values() for value in differences.values()]
@@ -237,8 +232,11 @@ def _judged(a: str, b: str, metric: str, pairs: Pairs) -> Comparison:
     if not seeds:
         average = mean([value for value in every if value is not None])
         return Comparison(a, b, metric, average, None, None, "none", "no seed was run in all cases", *count)
-    found = paired_test([mean([each[seed] or 0.0 for each in pairs.values()]) for seed in seeds])
-    return Comparison(a, b, metric, found.mean, found.interval, found.p_value, found.test, found.reason, *count)
+    found = paired_test([mean([each[seed] or 0.0 for each in pairs.values()]) for seed in seeds], comparisons)
+    return Comparison(
+        a, b, metric, found.mean, found.interval, found.p_value, found.test, found.reason, *count, found.p_paired_t,
+        found.p_sign_flip,
+    )  # fmt: skip
 
 
 def _adjusted(found: Sequence[Comparison]) -> list[Comparison]:
@@ -256,16 +254,6 @@ def _compared(ours: Sequence[Facts], theirs: Sequence[Facts]) -> list[str]:
         if len(mine := distinct(each.get(name, ABSENT) for each in ours)) == 1
         and len(other := distinct(each.get(name, ABSENT) for each in theirs)) == 1
         and mine != other
-    ]
-
-
-def _bound(ours: Sequence[Facts], theirs: Sequence[Facts], option: str, tuned: set[str]) -> list[str]:
-    """Facts that belong to the option's value: its own table (model.width), and the tuning that follows from it."""
-    both = [*ours, *theirs]
-    return [
-        name
-        for name in dict.fromkeys(name for each in both for name in each)
-        if name.startswith(f"{option}.") or (name in tuned and name != option and follows(both, name, option))
     ]
 
 

@@ -6,6 +6,7 @@ own.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
@@ -71,6 +72,22 @@ def varying(runs: Sequence[Facts]) -> list[str]:
         if not any(follows(runs, name, other) for other in kept):
             kept.append(name)
     return kept
+
+
+def own_tuning(runs: Sequence[Facts], option: str, tuned: Iterable[str]) -> list[str]:
+    """The tuning that belongs to the values of an option: some two of them have no value of it in common.
+
+    Where one method was run with a rate of 0.1 and another with 0.001 and 0.003, the rate is theirs. Where both were
+    run with 0.1 and 0.001, it is a condition like any other.
+    """
+
+    def owned(name: str) -> bool:
+        values: dict[Hashable, set[Hashable]] = {}
+        for run in runs:
+            values.setdefault(run.get(option, ABSENT), set()).add(run.get(name, ABSENT))
+        return any(one.isdisjoint(other) for one, other in combinations(values.values(), 2))
+
+    return [name for name in dict.fromkeys(tuned) if name != option and owned(name)]
 
 
 def follows(runs: Sequence[Facts], name: str, other: str) -> bool:

@@ -1,14 +1,17 @@
 """Statistics over seeds: mean, deviation, confidence interval, and paired tests of whether one thing beats another.
 
-The unit of replication is the seed. A paired test looks at one difference per seed, a - b under equal conditions:
+The unit of replication is the seed. A paired test looks at one difference per seed, a - b under equal conditions. Two
+tests are computed:
 
-- With 2 to 5 seeds it is the paired t-test, which assumes normally distributed differences. The exact test below could
-  not reach p < 0.05: its smallest p-value is 2 / 2ⁿ.
-- With 6 to 20 seeds it is the exact sign-flip permutation test: if a and b do not differ, every difference is as likely
-  with the opposite sign. p is the share of the 2ⁿ sign patterns whose mean is at least as far from zero. It makes no
-  assumption about the distribution.
-- With more seeds it is the paired t-test again: 2ⁿ patterns are too many, and the mean is close to normal.
-- With one seed nothing can be judged.
+- The paired t-test, from two seeds on. It assumes normally distributed differences.
+- The exact sign-flip permutation test: if a and b do not differ, every difference is as likely with the opposite sign.
+  p is the share of the 2ⁿ sign patterns whose mean is at least as far from zero. It assumes nothing about the
+  distribution, but no p-value can be below 2 / 2ⁿ, so it needs enough seeds.
+
+The exact test decides where it can reach p < 0.05: from 6 seeds on for one comparison; for m comparisons, whose
+p-values are adjusted, where 2m / 2ⁿ < 0.05 (8 seeds for six of them). Elsewhere the t-test decides. With more than 20
+seeds it does too: 2ⁿ patterns are too many to count, and the mean is close to normal. With one seed nothing can be
+judged.
 """
 
 from collections.abc import Sequence
@@ -21,7 +24,7 @@ import numpy as np
 
 Test = Literal["paired t", "sign-flip", "none"]
 LEVEL = 0.95  # of confidence intervals; a test decides at 1 - LEVEL
-FEWEST_FLIPS, MOST_FLIPS = 6, 20  # numbers of seeds for which sign patterns are counted
+MOST_FLIPS = 20  # seeds for which all sign patterns are counted: a million of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +61,52 @@ def statistic(values: Sequence[float | None]) -> Statistic:
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """Whether the mean of differences is zero: the test that was used and why, its two-sided p-value, the interval.
+    """Whether the mean of differences is zero: the test that decides and why, its two-sided p-value, the interval.
 
-    The interval is Student's, whichever test was used. p is None where nothing can be judged.
+    The p-value of either test is there where it can be computed; `p_value` is that of the one that decides, None where
+    nothing can be judged. The interval is Student's, whichever test decides.
     """
 
     test: Test
     reason: str
     p_value: float | None
     mean: float
-    interval: tuple[float, float] | None
+    interval: tuple[float, float] | None = None
+    p_paired_t: float | None = None
+    p_sign_flip: float | None = None
 
 
-def paired_test(differences: Sequence[float]) -> PairedTest:
-    """Test one difference per seed; see the module for which test is used."""
+def paired_test(differences: Sequence[float], comparisons: int = 1) -> PairedTest:
+    """Test one difference per seed; `comparisons` is how many such tests are judged together."""
     count = len(differences)
     if count == 0:
         raise ValueError("no differences")
     summary = statistic(differences)
     if not isfinite(summary.mean):
-        return PairedTest("none", "some seeds have no value", None, summary.mean, None)
+        return PairedTest("none", "some seeds have no value", None, summary.mean)
     if count == 1:
-        return PairedTest("none", "one seed; run more", None, summary.mean, None)
-    interval = summary.interval()
+        return PairedTest("none", "one seed; run more", None, summary.mean)
     if not any(differences):
-        return PairedTest("none", "all differences are zero", 1.0, 0.0, interval)
-    if FEWEST_FLIPS <= count <= MOST_FLIPS:
-        why = f"exact, {count} seeds"
-        return PairedTest("sign-flip", why, sign_flip_p(differences), summary.mean, interval)
-    if _constant(differences):
-        why = f"all {count} differences are equal: the t-test cannot judge them, run {FEWEST_FLIPS} seeds or more"
-        return PairedTest("none", why, None, summary.mean, None)
-    few = f"{count} seeds: an exact test cannot reach p < {1 - LEVEL:.2f} with fewer than {FEWEST_FLIPS}"
-    many = f"{count} seeds: too many sign patterns to count"
-    return PairedTest(
-        "paired t", few if count < FEWEST_FLIPS else many, paired_t_p(differences), summary.mean, interval
-    )
+        return PairedTest("none", "all differences are zero", 1.0, 0.0, (0.0, 0.0), 1.0, 1.0)
+    interval = None if _constant(differences) else summary.interval()
+    by_t = None if interval is None else paired_t_p(differences)
+    by_flips = sign_flip_p(differences) if count <= MOST_FLIPS else None
+    needed = seeds_for_flips(comparisons)
+    many = f" for {comparisons} comparisons" if comparisons > 1 else ""
+    if needed <= count <= MOST_FLIPS:
+        why = f"{count} seeds{many}: an exact test can decide"
+        return PairedTest("sign-flip", why, by_flips, summary.mean, interval, by_t, by_flips)
+    if by_t is None:
+        why = f"all {count} differences are equal: the t-test cannot judge them; run {needed} seeds or more"
+        return PairedTest("none", why, None, summary.mean, None, None, by_flips)
+    few = f"{count} seeds{many}: an exact test requires {needed} to reach p < {1 - LEVEL:.2f}"
+    why = few if count <= MOST_FLIPS else f"{count} seeds: too many for an exact test"
+    return PairedTest("paired t", why, by_t, summary.mean, interval, by_t, by_flips)
+
+
+def seeds_for_flips(comparisons: int) -> int:
+    """The number of seeds from which the sign-flip test can reach significance among so many comparisons."""
+    return next(count for count in range(1, 64) if 2 * comparisons / 2**count < 1 - LEVEL)
 
 
 def paired_t_p(differences: Sequence[float]) -> float:

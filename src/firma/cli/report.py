@@ -144,8 +144,8 @@ def _print_comparisons(results: "SweepResults", chosen: _Chosen) -> None:
     study, found = _study(results, chosen)
     if found.overall:
         sys.stdout.write(as_text(comparisons(study, found)) + "\n")
-    elif found.option in study.axes and len(study.groups) > 1:
-        sys.stdout.write(f"No two runs share everything but the {found.option}: nothing can be compared.\n\n")
+    elif study.lines in study.axes and (chosen.by or study.lines == "method"):
+        sys.stdout.write(f"No two runs share everything but the {study.lines}: nothing can be compared.\n\n")
 
 
 def _study_tables(results: "SweepResults", chosen: _Chosen) -> "list[Table]":

@@ -1,6 +1,6 @@
 """Runs of any study, grouped: runs of a group differ in the seed only, and groups in the options that vary."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firma.comparison import ComparisonTable, compare_pairs, facts, metric_of
@@ -8,7 +8,7 @@ from firma.data.scenarios import order
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS
 from firma.results import Result
-from firma.run_facts import ABSENT, Facts, distinct, unlike, varying
+from firma.run_facts import ABSENT, Facts, distinct, own_tuning, tuning, unlike, varying
 from firma.settings import Split
 from firma.statistics import Statistic, statistic
 from firma.sweep.store import StoredCell
@@ -45,26 +45,42 @@ class Study:
     """All groups, the options that vary between them, and how many repeated runs were left out.
 
     `metric` is compared; `main` is the metric of which results keep every round. `lines` is the option whose values
-    are compared, and drawn as lines: the method if it varies.
+    are compared, and drawn as lines: the method if it varies. `own` is tuning that belongs to these values.
     """
 
     groups: Sequence[Group]
     axes: Sequence[str]
     metric: str
     main: str
-    lines: str = "method"
+    lines: str
+    own: Sequence[str] = ()
     repeats: int = 0
 
-    def label(self, group: Group, without: Iterable[str] = ()) -> str:
-        """What a group is called among the others: the values of what varies, but for `without`."""
-        left = [axis for axis in self.axes if axis not in set(without)]
-        return ", ".join(named(axis, group.value(axis)) for axis in left)
+    @property
+    def places(self) -> list[str]:
+        """The options that vary but are not compared: a case is one combination of their values."""
+        return [axis for axis in self.axes if axis != self.lines and axis not in self.own]
+
+    def case(self, group: Group) -> str:
+        """The case of a group, in words."""
+        return ", ".join(named(axis, group.value(axis)) for axis in self.places)
+
+    def variant(self, group: Group) -> str:
+        """What is compared: the value of the compared option, with its own tuning if it was run with several."""
+        value = group.value(self.lines)
+        mine = [each for each in self.groups if each.value(self.lines) == value]
+        several = [name for name in self.own if len(distinct(each.value(name) for each in mine)) > 1]
+        return " ".join([named(self.lines, value), *(named(name, group.value(name)) for name in several)])
+
+    def variants(self) -> list[str]:
+        """Every variant once, in the order of tables."""
+        return [str(name) for name in distinct(self.variant(group) for group in self.groups)]
 
     def cases(self) -> dict[str, list[Group]]:
-        """Groups that differ in the compared option only, by what they have in common."""
+        """Groups that differ in what is compared only, by what they have in common."""
         found: dict[str, list[Group]] = {}
         for group in self.groups:
-            found.setdefault(self.label(group, [self.lines]), []).append(group)
+            found.setdefault(self.case(group), []).append(group)
         return found
 
 
@@ -92,7 +108,9 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
         raise unknown("option", by, axes or names)
     lines = by or next((axis for axis in axes if axis not in _PLACES), axes[0] if axes else "method")
     runs = [cell.result for cell in cells]
-    return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, repeats)
+    tuned = [name for run in runs for name in tuning(run.config)]
+    own = own_tuning([group.facts for group in groups], lines, tuned)
+    return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, own, repeats)
 
 
 def one_split(study: Study) -> bool:
@@ -103,9 +121,13 @@ def one_split(study: Study) -> bool:
 def compared(study: Study, against: str | None = None, always: bool = False) -> ComparisonTable:
     """Every two values of the compared option; none if only data sets, scenarios and sizes vary, unless `always`."""
     if study.lines in _PLACES and not always:
-        return ComparisonTable(study.lines, study.metric, [], [])
-    pairs = [(cell.result, group.facts) for group in study.groups for cell in group.cells]
-    return compare_pairs([run for run, _ in pairs], study.lines, study.metric, against, [known for _, known in pairs])
+        return ComparisonTable(study.metric, [], [])
+    pairs = [(cell.result, study.variant(group), group.facts) for group in study.groups for cell in group.cells]
+    runs, variants, known = zip(*pairs, strict=True)
+    if against is not None and f"{study.lines}={against}" in variants:
+        against = f"{study.lines}={against}"  # the value alone is enough
+    family = [name for each in known for name in each if name.startswith(f"{study.lines}.")]
+    return compare_pairs(runs, variants, known, [study.lines, *study.own, *family], study.metric, against)
 
 
 def named(option: str, value: Hashable) -> str:

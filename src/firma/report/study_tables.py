@@ -13,7 +13,7 @@ from firma.report.table import NOTHING, Entry, Table, mark_best, number, words
 from firma.report.tables import command as command_of_cell
 from firma.report.tables import slug, versions
 from firma.settings import Hyper, Split
-from firma.statistics import LEVEL, Statistic
+from firma.statistics import LEVEL, MOST_FLIPS, Statistic, seeds_for_flips
 from firma.sweep.store import Failure, StoredCell
 
 # Metrics that other tables show, or that say the same as another one.
@@ -89,9 +89,9 @@ def results(study: Study) -> Table:
 
 def by_option(study: Study) -> Iterator[Table]:
     """The values of every other option that varies side by side; a table that would be too wide is left out."""
-    for axis in study.axes:
+    for axis in study.places:
         values = values_of(study, axis)
-        if axis == study.lines or len(values) > _MOST_COLUMNS:
+        if len(values) > _MOST_COLUMNS:
             continue
         rows: dict[tuple[str, ...], dict[Any, Entry]] = {}
         others = [each for each in study.axes if each != axis]
@@ -110,12 +110,12 @@ def comparisons(study: Study, found: ComparisonTable) -> Table:
     """A against B over all cases."""
     rows = [(*words(each.a, each.b), number(each.cases, "{:.0f}"), *_compared(each)) for each in found.overall]
     columns = ("A", "B", "cases", *_COMPARED)
-    return Table("comparisons", f"A against B: {found.metric}", columns, tuple(rows), _how(study, found))
+    return Table("comparisons", f"A against B: {found.metric}", columns, tuple(rows), _how(study, found.overall))
 
 
 def comparisons_by_case(study: Study, found: ComparisonTable) -> Table:
     """A against B, case by case."""
-    axes = [axis for axis in study.axes if axis != found.option]
+    axes = study.places
     shown = found.by_case[:_MOST_CASES]
     rows = [
         (*words(*(str(case.get(axis, "—")) for axis in axes), each.a, each.b), *_compared(each)) for case, each in shown
@@ -124,7 +124,9 @@ def comparisons_by_case(study: Study, found: ComparisonTable) -> Table:
     more = f" {left} more are left out; firma report --against names what to compare with." if left else ""
     columns = (*axes, "A", "B", *_COMPARED)
     title = f"A against B, case by case: {found.metric}"
-    return Table("comparisons-by-case", title, columns, tuple(rows), _how(study, found) + more)
+    return Table(
+        "comparisons-by-case", title, columns, tuple(rows), _how(study, [each for _, each in found.by_case]) + more
+    )
 
 
 _COMPARED = (
@@ -149,12 +151,14 @@ def _compared(each: Comparison) -> tuple[Entry, ...]:
     )  # fmt: skip
 
 
-def _how(study: Study, found: ComparisonTable) -> str:
+def _how(study: Study, found: Sequence[Comparison]) -> str:
+    """How to read a table of comparisons."""
+    options, enough = " and ".join([study.lines, *study.own]), f"{seeds_for_flips(len(found))} to {MOST_FLIPS}"
     return (
-        f"Pairs of runs share everything but the {found.option}, seed included. Difference: mean of A - B, averaged "
-        "over cases within each seed. Tests over seeds: paired t for 2 to 5 or more than 20, sign-flip (an exact "
-        "permutation test) for 6 to 20; a single seed cannot be judged. The verdict is at "
-        f"{1 - LEVEL:.2f}, with p adjusted by Holm's method for the number of comparisons in this table."
+        f"Pairs of runs share everything but the {options}, seed included. Difference: mean of A - B, averaged over "
+        "cases within each seed. The test is over seeds: sign-flip, an exact permutation test, where there are enough "
+        f"of them (here {enough}), else paired t; a single seed cannot be judged. The verdict is at {1 - LEVEL:.2f}, "
+        "with p adjusted by Holm's method for the number of comparisons in this table."
     ) + (_ONE_SPLIT if one_split(study) else "")
 
 
