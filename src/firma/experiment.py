@@ -22,7 +22,7 @@ from firma.data.partition import Partition, class_proportions, client_inputs, de
 from firma.data.scenarios import parse
 from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
-from firma.methods import Method, check, lookup
+from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
 from firma.models.probe import InputSpec
@@ -32,7 +32,7 @@ from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.schedule import participant_count
-from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
@@ -251,6 +251,7 @@ def _described(
         "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
+        "set": given_settings(config.settings, federation.hyper, experiment.split),
         "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
         "model": model,
@@ -261,7 +262,7 @@ def _described(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-    }
+    } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:

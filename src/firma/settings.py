@@ -170,3 +170,9 @@ def changed_settings(method: str | Method, preset: str, hyper: Hyper, split: Spl
     """The settings of a run that differ from its preset: what a result records beside the preset."""
     usual = hyper_for(method, preset, {}).model_dump() | split_for(preset, {}).model_dump()
     return {name: value for name, value in (hyper.model_dump() | split.model_dump()).items() if value != usual[name]}
+
+
+def given_settings(changes: Mapping[str, Any], hyper: Hyper, split: Split) -> dict[str, Any]:
+    """The settings that the user stated, by their names and with the values that they were understood as."""
+    values = hyper.model_dump() | split.model_dump()
+    return {name: values[name] for part in settings(changes) for name in part}

@@ -94,6 +94,22 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 
 
+def test_sweep_spreads_runs_and_goes_on_after_a_failure(command, tmp_path, cluster):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(90, 4)).astype(np.float32), y=rng.integers(0, 3, 90))
+    text = 'clients = [2, 500]\nrounds = 1\nmethod = ["local", "fedavg"]\nscenario = "iid"\n'
+    (tmp_path / "grid.toml").write_text(f'{text}dataset = "{tmp_path}/mine.npz"\n')
+    words = ["sweep", tmp_path / "grid.toml", "--out"]
+    code, out, err = command(*words, tmp_path / "ray", "--engine", "ray")
+    assert code == 1
+    assert "2 runs finished, 0 already existed, 2 failed" in out
+    assert "clients = 500: must be between 1 and 72" in err
+    command(*words, tmp_path / "one")
+    ours, theirs = read_cells(tmp_path / "ray"), read_cells(tmp_path / "one")
+    for left, right in zip(ours, theirs, strict=True):
+        assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
+
+
 RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}
 DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "models": Entry("models", "models"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
+    "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
     "advise": Entry("advise", "advise"),

@@ -1,6 +1,7 @@
 """`firma run`: train and compare methods."""
 
 from inspect import Parameter, Signature
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,8 @@ from firma.run_config import from_options, read_toml
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
-    from firma.results import Result, Summary
+    from firma.results import Result
+    from firma.statistics import Statistic
 
 _COLUMNS = {
     "mean accuracy": ("mean_accuracy", "{:.3f}"),
@@ -148,7 +150,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     from rich.table import Table
 
     from firma.cli.console import out
-    from firma.results import compare
+    from firma.comparison import compare
     from firma.schedule import participant_count
 
     config, facts = experiment.config, results[0].config
@@ -180,9 +182,9 @@ def _show_backends(results: "list[Result]") -> None:
         out.print(f"{result.method}, seed {result.seed}: {result.backend}; {result.seconds:.1f} s", soft_wrap=True)
 
 
-def _cell(value: "Summary", form: str, key: str) -> str:
+def _cell(value: "Statistic", form: str, key: str) -> str:
     """Mean, and ± deviation over seeds."""
-    if value.mean is None:
+    if isnan(value.mean):
         return "never"
     scale = 1000 if key == "bytes_per_round" else 1
     text = form.format(value.mean / scale)
