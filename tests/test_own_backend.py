@@ -13,6 +13,7 @@ from firma.flower.messages import INSTALL, flower
 from firma.peer.ring_file import Task
 from firma.training.backend import Backend, accuracy, choose, portable, resume
 from firma.training.local_step import Client, ClientData
+from firma.training.preflight import prepare
 
 WITHOUT_FLOWER = pytest.mark.skipif(find_spec("flwr") is not None, reason="Flower is installed here")
 
@@ -34,14 +35,14 @@ def reported(trainer, client, test):
 
 
 FOREIGN = Backend(
-    "foreign", "a test", AddOne, torch.clone, torch.clone, parallel=False, threads=1, draws=False, reports=reported
+    "foreign", "a test", AddOne, torch.clone, torch.clone, parallel="no", threads=1, draws=False, reports=reported
 )
 
 
 def test_an_autograd_backend_that_is_passed_gives_todays_bits(make_federation):
     federation = make_federation("fibfl+", clients=3, rounds=2, backend="autograd")
     own = choose(federation.models[0], federation.device, federation.recipe, 16, "autograd")
-    assert choose(federation.models[0], federation.device, federation.recipe, 16, own) is own
+    assert prepare(federation.models, federation.device, federation.recipe, 16, (), federation.data, own) is own
     runs = [Simulation(federation), Simulation(replace(federation, backend=replace(own, name="mine")))]
     histories = [[outcome.accuracies for outcome in run.rounds()] for run in runs]
     np.testing.assert_array_equal(*histories)

@@ -11,12 +11,12 @@ from flwr.serverapp.strategy import FedAvg
 
 import firma.flower
 from firma.errors import BadInput
-from firma.flower.trainer import backend, loaded, seeded, templates, unknown_data
+from firma.flower.trainer import backend, loaded, templates, unknown_data
 from firma.methods import lookup
 from firma.schedule import Phase, plan
-from firma.seeds import generator, torch_seed
+from firma.seeds import torch_seed
 from firma.settings import Hyper
-from firma.training.backend import portable, resume, train_round
+from firma.training.backend import drawing, portable, resume, train_round
 from firma.training.local_step import Job, new_client, recipe
 
 from .conftest import EXAMPLE, START, message_app, numpy_app
@@ -57,8 +57,7 @@ class InProcess(Grid):
         replies = []
         for message in messages:
             number = message.metadata.dst_node_id - 1
-            shuffle = generator(self.seed, "batches", number, self.round)
-            with seeded(int(shuffle.integers(2**63))):
+            with drawing(torch_seed(self.seed, "layers", number, self.round)):
                 replies.append(self.app(message, self.contexts[number]))
         if messages[0].metadata.message_type == "train":
             self.round += 1
@@ -110,7 +109,7 @@ def test_a_numpy_client_needs_no_names():
     app = "digits_app.numpy_client_app:app"
     config = dict(named.config["flower"]["run_config"])
     bare = firma.flower.run(app, JOINT, 3, 2, head=[-2, -1], run_config=config, train_config={"lr": 0.1}, audit=True)
-    assert bare.config["flower"]["arrays"] == ["0", "1", "2", "3", "4", "5"]
+    assert [each["name"] for each in bare.config["flower"]["arrays"]] == ["0", "1", "2", "3", "4", "5"]
     assert bare.audit["tensors"] == ["extractor.0", "extractor.1", "extractor.2", "extractor.3"]
     torch.testing.assert_close(bare.parameters, named.parameters, rtol=1e-5, atol=1e-6)
 
@@ -154,10 +153,10 @@ def test_an_app_alone_trains_as_if_nobody_were_there():
     from digits_app.task import Net, load_data, train
 
     result = firma.flower.run(EXAMPLE, "local", clients=3, rounds=2, seed=1)
-    with seeded(torch_seed(1, "initial weights", 0)):
+    with drawing(torch_seed(1, "initial weights", 0)):
         net = Net()
     for number in range(2):
-        with seeded(int(generator(1, "batches", 2, number).integers(2**63))):
+        with drawing(torch_seed(1, "layers", 2, number)):
             Net()  # the app draws weights, too, before it loads those that it was sent
             train(net, load_data(2, 3, 32, 0.5)[0], 2, 0.1)
     for name, values in net.state_dict().items():
@@ -253,7 +252,8 @@ def test_integer_arrays_are_each_clients_own_and_float64_comes_back_as_such():
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        firma.flower.run(message_app(train), "fedavg", 2, 3, initial=start, head=["fc.*"])
+        result = firma.flower.run(message_app(train), "fedavg", 2, 3, initial=start, head=["fc.*"])
+    assert [int(firma.flower.arrays(result, client)["bn.count"]) for client in range(2)] == [8, 11]
     assert [count for count, _ in seen] == [5, 5, 6, 7, 7, 9]
     assert {dtype for _, dtype in seen} == {np.dtype(np.float64)}
     texts = [str(each.message) for each in said]
@@ -319,7 +319,7 @@ def test_what_cannot_be_is_refused_by_name(plus_client):
     fails("returned 1 arrays, but it was sent 2", numpy_app(lambda p, c: p[:1]))
     fails("module 'digits_app.client_app' has no 'nothing'", "digits_app.client_app:nothing")
     fails("must be a flwr.clientapp.ClientApp", "digits_app.task:Net")
-    fails("module 'nowhere.app' cannot be found", "nowhere.app:app")
+    fails("app = 'nowhere.app:app': there is no module 'nowhere.app'", "nowhere.app:app")
     fails("cannot be read", EXAMPLE / "nothing.toml")
     fails("clients = 0", app, clients=0)
 
@@ -383,7 +383,9 @@ def test_a_result_with_flower_arrays_is_saved_and_loaded(tmp_path, plus_client):
     result = firma.flower.run(plus_client, "local", 2, 1, initial=START)
     loaded = firma.load(result.save(tmp_path / "result"))
     assert torch.equal(loaded.parameters, result.parameters)
-    assert loaded.config["flower"]["arrays"] == ["body.weight", "fc.weight"]
+    for client in range(2):
+        for name, array in firma.flower.arrays(result, client).items():
+            np.testing.assert_array_equal(firma.flower.arrays(loaded, client)[name], array)
     with pytest.raises(BadInput, match="client = 2"):
         firma.flower.arrays(result, 2)
 

@@ -22,9 +22,11 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("run", "run", settings=True),
     "methods": Entry("methods", "methods"),
+    "models": Entry("models", "models"),
     "flower": Entry("flower", "flower"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
+    "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
     "advise": Entry("advise", "advise"),

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli.options import Json, toml_values
-from firma.cli.peer_options import DEFAULT_IDENTITY, FlowerAppName, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.peer_options import (
+    DEFAULT_IDENTITY,
+    AllowedModel,
+    FlowerAppName,
+    IdentityFolder,
+    Listen,
+    RingPath,
+    needs_extra,
+)
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ def join(
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
+    model: AllowedModel = None,
     app: FlowerAppName = None,
     node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
     json: Json = False,
@@ -59,7 +68,7 @@ def join(
         raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
     setup = Setup(
         agreed, load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with, app, toml_values(node_config, "--node-config"),
+        begin_with, model, app, toml_values(node_config, "--node-config"),
     )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)

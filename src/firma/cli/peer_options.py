@@ -14,6 +14,10 @@ FlowerAppName = Annotated[
     str | None,
     typer.Option(metavar="MODULE:ATTRIBUTE", help="Flower app that this site agrees to run, if the ring file has one."),
 ]
+AllowedModel = Annotated[
+    str | None,
+    typer.Option(help="MODULE:FUNCTION that this site agrees to run; required if the ring file names such code."),
+]
 DEFAULT_IDENTITY = Path("firma-identity")
 
 

@@ -1,11 +1,11 @@
 """`firma ring-file`: what all members of a ring agree on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import WIRE_HELP, Changes, changes
+from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
@@ -27,6 +27,12 @@ def ring_file(
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Every site must have its code.")] = "mlp",
+    model_set: ModelChanges = None,
+    head: Annotated[str, typer.Option(help=HEAD_HELP)] = "",
+    dtype: Annotated[
+        str, typer.Option(help="What the model reads: float32, or int64 for tokens. Default: as the model requires.")
+    ] = "",
     flower: Annotated[
         Path | None,
         typer.Option(
@@ -49,6 +55,7 @@ def ring_file(
     """
     needs_extra()
     from firma.atomic_files import write_whole
+    from firma.peer.agreed_model import stated
     from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
 
     if member:
@@ -56,10 +63,26 @@ def ring_file(
             raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
+        settings, parameters = changes(set_), model_changes(model_set)
+        if flower is not None:
+            if shape or labels or model != "mlp" or parameters or head or dtype:
+                raise BadInput(
+                    "--flower cannot be combined with --shape, --labels, --model, --model-set, --head and --dtype: "
+                    "the app has its own data and model"
+                )
+            learnt: dict[str, Any] = {"flower": _app(flower)}
+        else:
+            if model == "mlp":  # its sizes are settings of the run
+                settings, parameters = settings | parameters, {}
+            task = {
+                "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "model": model,
+                "model_set": parameters, "head": head,
+            } | ({"dtype": dtype} if dtype else {})  # fmt: skip
+            learnt = {"task": stated(task, seed)}
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
-            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
-            **_learnt(flower, shape, labels, scale),
+            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
+            **learnt,
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -69,24 +92,29 @@ def ring_file(
     _show_ring(path, read_ring(path))
 
 
-def _learnt(flower: Path | None, shape: str, labels: str, scale: float) -> dict[str, object]:
-    """The task, or the Flower app in its place."""
-    if flower is None:
-        return {"task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale}}
-    if shape or labels:
-        raise BadInput("--flower cannot be combined with --shape and --labels: the app has its own data and model")
-    from firma.flower.code_files import code_files, importable
+def _app(flower: Path) -> dict[str, object]:
+    """A Flower app with the hashes of its files."""
+    from firma.flower.app_code import code_files, importable
     from firma.flower.description import read
 
     app = read(flower)
     importable(flower if flower.is_dir() else flower.parent)
-    return {"flower": app.model_dump(mode="json") | {"files": code_files(app.app)}}
+    return app.model_dump(mode="json") | {"files": code_files(app.app)}
 
 
 def _show_ring(path: Path, ring: "Ring") -> None:
     from firma.peer.identity import fingerprint
 
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
+    task = ring.task
+    if ring.flower is not None:
+        typer.echo(f"  Flower app {ring.flower.app}, head {', '.join(map(str, ring.flower.head))}")
+    elif task.model != "mlp":
+        head = f", head {task.head}" if task.head else ""
+        parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
+        typer.echo(f"  model {task.model}{head}{parameters}")
+    for name, digest in (task if ring.flower is None else ring.flower).files.items():
+        typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")

@@ -4,6 +4,7 @@ Floating-point arrays are parameters, in float32. Arrays of integers, such as th
 cannot be averaged: every client keeps its own.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,18 @@ class ArraySpec:
     dtype: np.dtype[Any]
     span: slice | None
 
+    def record(self) -> dict[str, Any]:
+        """As plain data, for a result."""
+        start = None if self.span is None else self.span.start
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype.name, "start": start}
+
+    @classmethod
+    def recorded(cls, plain: Mapping[str, Any]) -> "ArraySpec":
+        """The inverse of `record`."""
+        shape, start = tuple(plain["shape"]), plain["start"]
+        span = None if start is None else slice(start, start + math.prod(shape))
+        return cls(plain["name"], shape, np.dtype(plain["dtype"]), span)
+
 
 @dataclass(frozen=True)
 class Template:
@@ -59,15 +72,7 @@ class Template:
 
     def arrays(self, client: Client) -> dict[str, Array]:
         """A client's arrays as the app knows them; copies."""
-        return self.unpacked(client.parameters, client.memory)
-
-    def unpacked(self, flat: Tensor, memory: Mapping[str, Tensor]) -> dict[str, Array]:
-        """The arrays in a flat model (P,) and, for those that are private, in a client's memory; copies."""
-        found: dict[str, Array] = {}
-        for spec in self.specs:
-            held = memory[_private(spec.name)] if spec.span is None else flat[spec.span]
-            found[spec.name] = held.detach().cpu().numpy().astype(spec.dtype).reshape(spec.shape)
-        return found
+        return unpacked(self.specs, client.parameters, client.memory)
 
     def adopt(self, client: Client, arrays: Sequence[Array]) -> None:
         """A client takes over arrays in the app's order."""
@@ -75,6 +80,15 @@ class Template:
             values = torch.from_numpy(np.ascontiguousarray(array, dtype=_stored(spec.dtype)))
             held = client.memory[_private(spec.name)] if spec.span is None else client.parameters[spec.span]
             held.copy_(values.reshape(held.shape))
+
+
+def unpacked(specs: Sequence[ArraySpec], flat: Tensor, memory: Mapping[str, Tensor]) -> dict[str, Array]:
+    """The arrays in a flat model (P,) and, for those that are private, in a client's memory; copies."""
+    found: dict[str, Array] = {}
+    for spec in specs:
+        held = memory[_private(spec.name)] if spec.span is None else flat[spec.span]
+        found[spec.name] = held.detach().cpu().numpy().astype(spec.dtype).reshape(spec.shape)
+    return found
 
 
 def template(arrays: Mapping[str, Array], head: Sequence[int | str]) -> Template:

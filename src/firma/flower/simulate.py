@@ -14,9 +14,9 @@ from firma.encoding import Wire, checked_wire
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
-from firma.flower.code_files import importable
+from firma.flower.app_code import importable
 from firma.flower.description import FlowerApp, Scalar, described, read
-from firma.flower.named_arrays import Array, Template
+from firma.flower.named_arrays import CONTEXT, Array, ArraySpec, Template, unpacked
 from firma.flower.requirements import MIXING_SETTINGS, check_head, hyper_of, trainable
 from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_data
 from firma.methods import Method, lookup
@@ -25,6 +25,7 @@ from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.settings import Hyper
+from firma.training.local_step import BUFFER
 
 OnRound = Callable[[RoundOutcome], None]
 
@@ -75,19 +76,21 @@ def run(
     ready = loaded(description if source is None else source, initial, description, node)
     made = templates(ready, seed, list(range(clients)) if hyper.initial == "per-client" else [0])
     check_head(row, description.head, made[0].names)
-    return _run(ready, made, row, hyper, rounds, seed, clients, checked_wire(wire), audit, on_round)
+    return _run(
+        ready, made, row, hyper, dict(settings or {}), rounds, seed, clients, checked_wire(wire), audit, on_round
+    )
 
 
 def arrays(result: Result, client: int) -> dict[str, Array]:
-    """A client's trained arrays under the app's names, in float32; integer arrays stay with the client's training."""
-    if result.parameters is None or result.template is None:
-        raise BadInput("this result has no arrays: it was loaded from files, which do not contain the names")
+    """A client's trained arrays, head included, under the app's names and in its dtypes."""
+    recorded = result.config.get("flower", {}).get("arrays")
+    if result.parameters is None or recorded is None:
+        raise BadInput("this result holds no arrays of a Flower app")
     if not 0 <= client < len(result.parameters):
         raise BadInput(f"client = {client}: must be between 0 and {len(result.parameters) - 1}")
-    flat = result.parameters[client]
-    pieces = {piece.name.partition(".")[2]: piece for piece in result.template.layout().pieces}
-    names = [name for name in result.config["flower"]["arrays"] if name in pieces]
-    return {name: flat[pieces[name].start : pieces[name].stop].view(pieces[name].shape).numpy() for name in names}
+    specs = tuple(ArraySpec.recorded(each) for each in recorded)
+    memory = {BUFFER + name: tensor for name, tensor in result.buffers[client].items()} if result.buffers else {}
+    return unpacked(specs, result.parameters[client], memory)
 
 
 def _source(app: str | Path | FlowerApp | object) -> tuple[FlowerApp, object]:
@@ -110,8 +113,8 @@ def _over(description: FlowerApp, key: str, value: object) -> object:
 
 
 def _run(
-    app: LoadedApp, made: Sequence[Template], row: Method, hyper: Hyper, rounds: int, seed: int, clients: int,
-    wire: Wire, audit: bool, on_round: OnRound | None,
+    app: LoadedApp, made: Sequence[Template], row: Method, hyper: Hyper, changes: Mapping[str, Any], rounds: int,
+    seed: int, clients: int, wire: Wire, audit: bool, on_round: OnRound | None,
 ) -> Result:  # fmt: skip
     began = time.perf_counter()
     models: list[SplitModel] = [each.model for each in made]
@@ -129,7 +132,7 @@ def _run(
     return Result(
         method=row.name,
         seed=seed,
-        config=_config(app, made[0], running, hyper, clients, rounds, wire),
+        config=_config(app, made[0], running, hyper, changes, clients, rounds, wire),
         history=np.stack([outcome.accuracies for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
@@ -139,19 +142,33 @@ def _run(
         audit=record.summary() if record is not None else None,
         parameters=running.parameters,
         template=models[0],
+        buffers=tuple({name: each[name] for name in each if BUFFER + name != CONTEXT} for each in running.buffers),
     )
 
 
 def _config(
-    app: LoadedApp, made: Template, running: Simulation, hyper: Hyper, clients: int, rounds: int, wire: Wire
+    app: LoadedApp,
+    made: Template,
+    running: Simulation,
+    hyper: Hyper,
+    changes: Mapping[str, Any],
+    clients: int,
+    rounds: int,
+    wire: Wire,
 ) -> dict[str, Any]:
     """All that decided a run and what it ran on."""
     return {
         "dataset": app.described.app,
-        "flower": app.described.model_dump(mode="json") | {"arrays": list(made.names)},
+        "flower": app.described.model_dump(mode="json") | {"arrays": [spec.record() for spec in made.specs]},
+        "scenario": "natural",  # as the app splits its data
         "clients": clients,
+        "dropped": [],
         "samples": running.sizes,
         "rounds": rounds,
+        "participation": 1.0,
+        "preset": "recommended",
+        "settings": changes,
+        "set": changes,
         "hyper": {name: getattr(hyper, name) for name in MIXING_SETTINGS},
         "wire": wire,
         "versions": {

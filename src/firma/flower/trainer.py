@@ -1,16 +1,12 @@
 """A trainer and a backend whose clients are trained by a Flower app.
 
 The app decides how it trains: optimiser, epochs, batches and device are its own. Its randomness has an address, as
-everywhere in FIRMA: before each call, the global generators of torch, NumPy and Python are seeded, and afterwards they
-are put back. Clients are called one at a time, for those generators belong to the process.
+everywhere in FIRMA: the generators of the process are seeded before each call (`draws`). Clients are called one at a
+time, for those generators, and whatever else an app keeps, belong to the process.
 """
 
-import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from firma.errors import BadInput
-from firma.flower.code_files import importable
+from firma.flower.app_code import imported
 from firma.flower.description import FlowerApp, Scalar
 from firma.flower.messages import Address, Kind, Reply, ask, flower, in_order, is_legacy
 from firma.flower.named_arrays import CONTEXT, Array, Template, listed, tell_what_changes, template
 from firma.seeds import torch_seed
-from firma.training.backend import Backend
+from firma.training.backend import Backend, drawing
 from firma.training.local_step import Client, ClientData, Job, Trainer
 
 _SMALL = 2_000_000  # parameters below which several threads for one product cost more than they save
@@ -41,12 +37,11 @@ class LoadedApp:
 
     def ask(
         self, kind: Kind, arrays: Mapping[str, Array], config: Mapping[str, Scalar], client: int, number: int,
-        state: Tensor, seed: int,
+        state: Tensor,
     ) -> Reply:  # fmt: skip
-        """One call of the app, with its randomness at an address."""
+        """One call of the app."""
         address = Address(client, number, self.node_config(client), self.described.run_config)
-        with seeded(seed):
-            return ask(self.client_app, kind, arrays, config, address, state)
+        return ask(self.client_app, kind, arrays, config, address, state)
 
 
 class FlowerTrainer:
@@ -58,12 +53,12 @@ class FlowerTrainer:
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place; phases without epochs train nothing."""
+        del shuffle  # the app draws from the generators of the process
         if not any(phase.epochs for phase in job.phases):
             return
         made, config = self._template, self._app.described.train_config
         reply = self._app.ask(
-            "train", made.arrays(client), config, client.number, job.number + 1, client.memory[CONTEXT],
-            int(shuffle.integers(2**63)),
+            "train", made.arrays(client), config, client.number, job.number + 1, client.memory[CONTEXT]
         )  # fmt: skip
         shapes = [spec.shape for spec in made.specs]
         made.adopt(client, in_order(reply, made.names, shapes, client.number))
@@ -83,9 +78,8 @@ class FlowerTrainer:
                 return {"accuracy": 0.0}
             return _numbers(last) | {"accuracy": _metric(last, self._app.described.train_accuracy, "train")}
         described, made = self._app.described, self._template
-        seed = torch_seed(0, "flower evaluation", client.number)
         reply = self._app.ask(
-            "evaluate", made.arrays(client), described.evaluate_config, client.number, 0, client.memory[CONTEXT], seed
+            "evaluate", made.arrays(client), described.evaluate_config, client.number, 0, client.memory[CONTEXT]
         )
         client.memory[CONTEXT] = reply.state
         return _numbers(reply) | {"accuracy": _metric(reply, described.accuracy, "evaluate")}
@@ -94,10 +88,10 @@ class FlowerTrainer:
 def loaded(app: FlowerApp | object, initial: object, described: FlowerApp, node_config: NodeConfig) -> LoadedApp:
     """Import what a description refers to; `app` and `initial` may also be the objects themselves."""
     flower()
-    client_app = _imported(described.app, "app") if isinstance(app, FlowerApp) else app
+    client_app = imported(described.app, "app") if isinstance(app, FlowerApp) else app
     if type(client_app).__name__ != "ClientApp" or not callable(client_app):
         raise BadInput(f"app = {described.app!r}: is a {type(client_app).__name__}; must be a flwr.clientapp.ClientApp")
-    start = _imported(described.initial, "initial") if initial is None and described.initial else initial
+    start = imported(described.initial, "initial") if initial is None and described.initial else initial
     return LoadedApp(client_app, start, described, node_config)
 
 
@@ -118,7 +112,7 @@ def backend(app: LoadedApp, made: Template) -> Backend:
     small = made.model.layout().size < _SMALL
     return Backend(
         "flower", f"the Flower app {app.described.app}", lambda: FlowerTrainer(app, made), torch.clone, torch.clone,
-        parallel=False, threads=1 if small else None, draws=False, reports=reports,
+        parallel="no", threads=1 if small else None, draws=True, reports=reports,
     )  # fmt: skip
 
 
@@ -126,21 +120,6 @@ def unknown_data() -> ClientData:
     """The data of a client before its first training: the app has them, and says then how many samples there are."""
     one = _counted(1)
     return ClientData(torch.zeros(0), one, torch.zeros(0), one)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """The global generators of torch, NumPy and Python at an address; afterwards they are as they were."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # the app may use it
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(of_python)
-            np.random.set_state(of_numpy)  # noqa: NPY002
 
 
 def _counted(samples: int) -> Tensor:
@@ -173,7 +152,7 @@ def _initial(app: LoadedApp, seed: int, client: int) -> dict[str, Array]:
     """The named arrays that a client starts from."""
     drawn = torch_seed(seed, "initial weights", client)
     if app.initial is not None:
-        with seeded(drawn):
+        with drawing(drawn):
             source = app.initial
             if callable(source) and not isinstance(source, nn.Module):
                 source = source()
@@ -183,7 +162,8 @@ def _initial(app: LoadedApp, seed: int, client: int) -> dict[str, Array]:
             "flower app: initial is missing; an app with @app.train() cannot be asked for its parameters, so give the "
             "model that its ServerApp starts from, such as initial = 'mypackage.task:Net'"
         )
-    reply = app.ask("get_parameters", {}, {}, client, 0, torch.zeros(0, dtype=torch.uint8), drawn)
+    with drawing(drawn):
+        reply = app.ask("get_parameters", {}, {}, client, 0, torch.zeros(0, dtype=torch.uint8))
     if not reply.arrays:
         raise BadInput(
             "flower app: get_parameters returned no arrays; give the model with initial = 'module:attribute'"
@@ -208,25 +188,3 @@ def _array(value: Any) -> Array:
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     return value.numpy() if hasattr(value, "numpy") else np.asarray(value)  # flwr.app.Array has numpy()
-
-
-def _imported(reference: str, field: str) -> Any:
-    """The object that `module:attribute` names; the current folder is searched, too."""
-    importable(Path.cwd())
-    module, colon, attribute = reference.partition(":")
-    if not (module and colon and attribute):
-        raise BadInput(f"{field} = {reference!r}: must be module:attribute, such as mypackage.client_app:app")
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name and not f"{module}.".startswith(f"{error.name}."):
-            raise BadInput(f"{field} = {reference!r}: {module} requires {error.name}, which is not installed") from None
-        raise BadInput(
-            f"{field} = {reference!r}: module {module!r} cannot be found; install the app with pip, or run the "
-            "command in its folder"
-        ) from None
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise BadInput(f"{field} = {reference!r}: module {module!r} has no {attribute!r}")
-        found = getattr(found, part)
-    return found

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from firma.errors import BadInput
-from firma.flower.code_files import check_code, importable
+from firma.flower.app_code import check_code, importable
 from firma.flower.description import FlowerApp, Scalar
-from firma.flower.named_arrays import Array, Template
+from firma.flower.named_arrays import Array, Template, unpacked
 from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_data
 from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.local_training import Learner
 
 
-def check_consent(app: FlowerApp, allowed: str | None) -> None:
+def check_app(app: FlowerApp, allowed: str | None) -> None:
     """Refuse to run an app that a ring file names unless this site has named it too: a ring file comes from others."""
     if allowed != app.app:
         given = f", not {allowed!r}" if allowed is not None else ""
@@ -37,7 +37,7 @@ def trained(ring: str | Path, state: str | Path) -> dict[str, Array]:
     if not checkpoint.any_in(folder):
         raise BadInput(f"state folder {str(folder)!r} holds no checkpoint")
     saved = checkpoint.read(folder, checkpoint.latest(folder), agreed.digest)
-    return _started(agreed, 0, {})[1].unpacked(saved.tensors["parameters"], saved.tensors)
+    return unpacked(_started(agreed, 0, {})[1].specs, saved.tensors["parameters"], saved.tensors)
 
 
 def _started(ring: Ring, me: int, node_config: Mapping[str, Scalar]) -> tuple[LoadedApp, Template]:

@@ -17,6 +17,7 @@ from firma.data.dataset import Dataset
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import Scalar
+from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
@@ -66,16 +67,17 @@ class Setup:
     verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
     metrics: str | None = None  # HOST:PORT of /metrics
     begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
+    model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
     app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
 
 
 def flower_learner(setup: Setup, me: int) -> Learner:
     """The Flower app of the ring file at this site."""
-    from firma.peer.flower_site import check_consent, learner
+    from firma.peer.flower_site import check_app, learner
 
     assert setup.ring.flower is not None  # the caller has asked
-    check_consent(setup.ring.flower, setup.app)
+    check_app(setup.ring.flower, setup.app)
     if setup.data:
         raise BadInput(f"--data {setup.data!r}: the Flower app of the ring file loads its own data; use --node-config")
     if setup.device != "cpu":
@@ -115,6 +117,7 @@ class Node:
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
         if setup.verify_gate:
             check_gate(ring)
+        check_consent(ring.task, setup.model)
         self._own = load_own(setup.data, ring.task) if ring.flower is None else flower_learner(setup, self.me)
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
