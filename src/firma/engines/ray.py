@@ -94,7 +94,13 @@ class RayFederation:
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
             part = replace(run, data=(), models=models, workers=slot.threads)
-            started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
+            try:
+                started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
+            except (TypeError, RuntimeError, AttributeError) as error:  # from the model's own pickling
+                reason = str(error).strip().partition("\n")[0]
+                raise BadInput(
+                    f"engine = 'ray': the model cannot be sent to other processes ({reason}); use the simulation"
+                ) from error
         answers(started)
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 

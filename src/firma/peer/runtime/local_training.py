@@ -12,6 +12,7 @@ from torch import Tensor
 from firma.data.dataset import Dataset, load_dataset
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
+from firma.models.architecture import digest
 from firma.models.build import build_model
 from firma.models.probe import InputSpec
 from firma.peer.ring_file import Ring, Task
@@ -83,6 +84,7 @@ class LocalSite:
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
         model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
         self.layout = model.layout()
+        self.architecture = digest(model, code=False)  # the ring file answers for the code
         self._recipe = recipe(self.row, self.hyper)
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
