@@ -25,6 +25,7 @@ from firma.experiment import assemble
 from firma.methods import METHODS, stable_columns
 from firma.models import SplitModel, mlp
 from firma.models.architecture import describe, digest
+from firma.models.build import model_spec
 from firma.peer.wire.terms import signature
 from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
@@ -98,7 +99,7 @@ def federation(pair, method="fibfl", clients=3, rounds=3):
     dataset = firma.load_dataset(numbers())
     partition = deal(dataset, "iid", clients, split_for("recommended", QUICK), 0)
     return assemble(
-        dataset, partition, METHODS[method], hyper_for(method, "recommended", QUICK), rounds, 0, pair, "cpu"
+        dataset, partition, METHODS[method], hyper_for(method, "recommended", QUICK), rounds, 0, model_spec(pair), "cpu"
     )
 
 

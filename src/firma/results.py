@@ -1,4 +1,4 @@
-"""Results of runs: what they hold, how they are saved and loaded, and how they are compared."""
+"""Results of runs: what they hold, how they are saved and loaded, and as tables of pandas."""
 
 import json
 import os
@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,10 @@ from torch import Tensor
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
+from firma.run_facts import ABSENT, conditions, differing, tuning
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _FORMAT = 1
 
@@ -76,6 +79,10 @@ class Result:
             prefix = f"client.{number}.frozen" if len(self.frozen) > 1 else "frozen"
             found |= {f"{prefix}.{name}": tensor for name, tensor in frozen.items()}
         return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in found.items()}
+
+    def to_frame(self) -> "DataFrame":
+        """One row per round, client and metric, as a pandas DataFrame: see `firma.to_frame`."""
+        return to_frame([self])
 
     def as_dict(self) -> dict[str, Any]:
         """The run as plain data, ready for JSON."""
@@ -157,26 +164,61 @@ def from_dict(document: Mapping[str, Any]) -> Result:
     )
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A metric over the seeds of one method: mean, and standard deviation if there is more than one seed."""
-
-    mean: float | None
-    deviation: float | None
-
-
-def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
-    """Every metric of every method over its seeds; its mean is None if some seed has no value."""
-    groups: dict[str, list[dict[str, float | int | None]]] = {}
-    for result in results:
-        groups.setdefault(result.method, []).append(result.metrics)
-    return {
-        method: {name: _summary([run[name] for run in runs]) for name in runs[0]} for method, runs in groups.items()
-    }
+def checked(results: object, function: str) -> list[Result]:
+    """The results that a function was given, or an error that says what it was given instead."""
+    if isinstance(results, Result):
+        raise BadInput(f"{function}: takes a list of results, not a single one; pass [result]")
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise BadInput(f"{function}: takes a list of results, not {type(results).__name__}")
+    found = list(results)
+    for each in found:
+        if not isinstance(each, Result):
+            raise BadInput(f"{function}: takes results of firma.run, firma.run_all or firma.load, not {_shown(each)}")
+    if not found:
+        raise BadInput(f"{function}: takes at least one result, and there is none")
+    return found
 
 
-def _summary(values: Sequence[float | int | None]) -> Summary:
-    numbers = [float(value) for value in values if value is not None]
-    if len(numbers) < len(values):
-        return Summary(None, None)
-    return Summary(mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+def to_frame(results: Iterable[Result], summary: bool = False) -> "DataFrame":
+    """Results as a pandas DataFrame, which requires pandas.
+
+    One row per round, client and metric: columns method, seed, round (from 1), client, metric, value. With `summary`,
+    one row per run: columns method, seed, one per metric, and seconds. In front stand the options in which the
+    results differ, such as dataset or rate.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise BadInput("to_frame: requires pandas; install it with: pip install pandas") from None
+    runs = checked(results, "to_frame")
+    facts = [conditions(run.config) | tuning(run.config) for run in runs]
+    differ = differing(facts)
+    leads = [
+        {name: known.get(name, ABSENT) for name in differ} | {"method": run.method, "seed": run.seed}
+        for run, known in zip(runs, facts, strict=True)
+    ]
+    if summary:
+        return pandas.DataFrame(
+            [lead | run.metrics | {"seconds": run.seconds} for run, lead in zip(runs, leads, strict=True)]
+        )
+    frames = []
+    for run, lead in zip(runs, leads, strict=True):
+        for metric, values in _per_client(run).items():
+            rounds, clients = np.indices(values.shape)
+            columns = {
+                "round": rounds.ravel() + 1,
+                "client": clients.ravel(),
+                "metric": metric,
+                "value": values.ravel(),
+            }
+            frames.append(pandas.DataFrame(lead | columns))
+    return pandas.concat(frames, ignore_index=True)
+
+
+def _per_client(run: Result) -> dict[str, NDArray[np.float64]]:
+    """(rounds, clients) values by the name of their metric."""
+    return {"accuracy": run.history}
+
+
+def _shown(value: object) -> str:
+    return f"the text {value!r}" if isinstance(value, str) else type(value).__name__

@@ -21,7 +21,7 @@ from firma.engines.engine import Federation, RoundOutcome
 from firma.errors import BadInput
 from firma.methods import stable_columns
 from firma.models import architecture
-from firma.models.catalogue import is_mlp
+from firma.models.mlp import is_mlp
 from firma.settings import stable_settings
 from firma.training.local_step import new_client, upgraded
 
@@ -133,6 +133,8 @@ def fingerprint(run: Federation) -> str:
     }  # fmt: skip
     if special:
         facts["architecture"] = [architecture.digest(model) for model in run.models]
+    if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
+        facts["participation"] = run.participation
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())

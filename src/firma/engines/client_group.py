@@ -18,6 +18,7 @@ from torch import Tensor
 
 from firma.engines.engine import Federation
 from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
+from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
 from firma.training.backend import Backend, seeded, train_round
@@ -129,6 +130,7 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 Array = NDArray[Any]
+Rows = slice | list[int]  # of a group's stack
 
 
 class GroupState(TypedDict):
@@ -160,6 +162,7 @@ class ClientGroup:
         ]
         if self.workers.forks:
             self.workers.fork(self, self.clients)
+        self._tested: dict[int, float] = {}  # by client, as of the last test
 
     @property
     def described(self) -> str:
@@ -171,18 +174,34 @@ class ClientGroup:
         """(n, …) view of what the plan shares."""
         return self.stack[:, self.layout.span(plan.part)]
 
-    def train(self, plan: RoundPlan) -> list[float]:
-        """Every client's local training; their training accuracies where a gate asks for them."""
-        return self.workers.each(self.clients, self.train_one, plan)
+    def training(self, plan: RoundPlan) -> Rows:
+        """Rows of the clients that take part in the round."""
+        if plan.participants is None:
+            return slice(None)
+        drawn = set(plan.participants)
+        return [row for row, number in enumerate(self.numbers) if number in drawn]
+
+    def changed(self, plan: RoundPlan) -> Rows:
+        """Rows of the clients that the round may change: with a server all, because the model is the server's."""
+        return slice(None) if kind_of(plan.mixing).NEEDS_SERVER else self.training(plan)
+
+    def train(self, plan: RoundPlan) -> dict[int, float]:
+        """Local training of those who take part; by client, their training accuracies where a gate asks for them."""
+        clients = self._clients(self.training(plan))
+        accuracies = self.workers.each(clients, self.train_one, plan)
+        return dict(zip((client.number for client in clients), accuracies, strict=True))
 
     def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
         """One client's local training."""
         job = Job(self._recipe, plan.phases, self.federation.hyper.batch)
         return train_round(self.backend, trainer, client, job, plan, self.federation.seed)
 
-    def test(self) -> list[float]:
-        """Every client's test accuracy."""
-        return self.workers.each(self.clients, self.test_one)
+    def test(self, plan: RoundPlan) -> list[float]:
+        """Every client's test accuracy after the planned round; a client that it did not change is not tested again."""
+        clients = self._clients(self.changed(plan)) if self._tested else self.clients
+        numbers = (client.number for client in clients)
+        self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
+        return [self._tested[number] for number in self.numbers]
 
     def test_one(self, trainer: Trainer, client: Client) -> float:
         """One client's test accuracy."""
@@ -192,6 +211,9 @@ class ClientGroup:
     def buffers(self) -> list[dict[str, Array]]:
         """The private buffers of every client's model, such as running means, by name."""
         return [{name: _array(kept) for name, kept in private_buffers(client).items()} for client in self.clients]
+
+    def _clients(self, rows: Rows) -> Sequence[Client]:
+        return self.clients[rows] if isinstance(rows, slice) else [self.clients[row] for row in rows]
 
     def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
@@ -206,20 +228,20 @@ class ClientGroup:
         apply(blocks, self.shared(plan), self.numbers, others, self.workers.spread)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
-        """This group's part of a weighted sum over all clients, (…) in float64, cut in pieces.
+        """This group's part of a weighted sum over the clients in `weights`, (…) in float64, cut in pieces.
 
         In float64, so that rounding it to float32 in the end gives the same however clients are grouped.
         """
         shared = self.shared(plan)
         total = torch.zeros(shared.shape[1], dtype=torch.float64)
         for number, row in zip(self.numbers, shared, strict=True):
-            total.add_(row, alpha=weights[number])
+            if number in weights:
+                total.add_(row, alpha=weights[number])
         return [piece.numpy() for piece in total.tensor_split(pieces)]
 
     def adopt(self, plan: RoundPlan, *pieces: Array) -> None:
-        """Every client takes over the average, given in pieces."""
-        shared = self.shared(plan)
-        shared.copy_(torch.cat([read_only(piece) for piece in pieces]).expand_as(shared))
+        """Every client that the round changes takes over the average, given in pieces."""
+        self.shared(plan)[self.changed(plan)] = torch.cat([read_only(piece) for piece in pieces])
 
     def outward(self) -> Array:
         """(n, P) parameters as torch lays them out."""
@@ -232,6 +254,7 @@ class ClientGroup:
 
     def restore(self, state: GroupState) -> None:
         """Continue from a state of the same clients in the same order."""
+        self._tested = {}
         self.stack.copy_(read_only(state["parameters"]))
         for client, saved in zip(self.clients, state["memory"], strict=True):
             for name, tensor in client.memory.items():

@@ -4,7 +4,8 @@ Only numbers (accuracies) pass through the driver. Parameters go from node to no
 buffers: on a ring, those of clients that another group reads; in an average, one weighted sum per group.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -19,6 +20,7 @@ from firma.engines.client_group import backend_for
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
+from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
@@ -46,6 +48,7 @@ class RayFederation:
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._code = code_of(run.models)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
@@ -90,6 +93,8 @@ class RayFederation:
         """Every group in a running process, in the last saved state."""
         self._pool.repair()
         run, started = self.federation, []
+        if self._code:
+            answers([slot.actor.provide.remote(self._code) for slot in self._pool.slots[: len(self._groups)]])
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
@@ -101,7 +106,15 @@ class RayFederation:
                 raise BadInput(
                     f"engine = 'ray': the model cannot be sent to other processes ({reason}); use the simulation"
                 ) from error
-        answers(started)
+        try:
+            answers(started)
+        except ray().exceptions.RaySystemError as error:
+            if missing := re.search(r"No module named '([\w.]+)'", str(error)):
+                raise BadInput(
+                    f"engine = 'ray': a worker cannot import {missing[1]!r}, which the model needs; "
+                    "install it on every node"
+                ) from None
+            raise
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:
@@ -114,21 +127,22 @@ class RayFederation:
     def _round(self, number: int) -> RoundOutcome:
         run = self.federation
         plan = run.plan(number)
-        accuracies = self._by_client(answers(self._ask("train", plan)))
+        accuracies = {client: found for part in answers(self._ask("train", plan)) for client, found in part.items()}
         mixed = self._mix(plan, accuracies)
-        tested = self._ask("test")
+        tested = self._ask("test", plan)
         answers(mixed)
         shared = self.layout.span(plan.part)
-        messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
+        messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 
-    def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
+    def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation
-        match kind_of(plan.mixing).mixture(plan, run.order, run.sizes, accuracies.tolist()):
+        ring = run.ring(plan)
+        match kind_of(plan.mixing).mixture(plan, ring, run.sizes, accuracies):
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
-                return self._average(plan, weights)
+                return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
             case None:
                 return []
             case other:
@@ -147,13 +161,14 @@ class RayFederation:
                 group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
             )
             for group, part in enumerate(parts)
+            if part.blocks
         ]
 
-    def _average(self, plan: RoundPlan, weights: NDArray[np.float64]) -> Refs:
-        """Everybody's average: each group sums its clients, then each adds up one piece of all sums."""
+    def _average(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
+        """The average of those who take part: each group sums its clients, then each adds up one piece of all sums."""
         count = len(self._groups)
         parts = [
-            self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
+            self._several(group, count, "total", plan, {n: weights[n] for n in numbers if n in weights}, count)
             for group, numbers in enumerate(self._groups)
         ]
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]

@@ -1,38 +1,19 @@
-"""Built-in models; so far the paper's: a flat three-layer extractor with layer norm, and a linear head."""
+"""The built-in models by name; their parameters are the keyword parameters of these functions."""
 
-import math
+from collections.abc import Callable, Mapping
 
-import torch
 from torch import nn
 
-from firma.models.architecture import describe
-from firma.models.split_model import SplitModel
+from firma.models.images import cnn, resnet
+from firma.models.mlp import mlp
+from firma.models.tokens import transformer
 
+__all__ = ["MODELS", "cnn", "mlp", "resnet", "transformer"]
 
-def mlp(
-    shape: tuple[int, ...], classes: int, hidden: int = 256, embedding: int = 128
-) -> tuple[nn.Sequential, nn.Linear]:
-    """Extractor and head for inputs of `shape`; weights by torch's default initialisation."""
-    inputs = math.prod(shape)
-    extractor = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(inputs, hidden),
-        nn.LayerNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.LayerNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, embedding),
-        nn.ReLU(),
-    )
-    return extractor, nn.Linear(embedding, classes)
-
-
-def is_mlp(model: SplitModel) -> bool:
-    """Whether a model is the built-in mlp, of any widths, and nothing else; whoever built it."""
-    linear = [module for module in model.extractor.modules() if type(module) is nn.Linear]
-    if len(linear) != 3 or type(model.head) is not nn.Linear:
-        return False
-    with torch.device("meta"):
-        built = mlp((linear[0].in_features,), model.head.out_features, linear[0].out_features, linear[2].out_features)
-    return describe(model) == describe(SplitModel(*built))
+# (shape of one input, number of outputs, parameters) to (extractor, head)
+MODELS: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "resnet": resnet,
+    "transformer": transformer,
+}

@@ -13,8 +13,9 @@ from firma.data.dataset import Dataset, load_dataset
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
 from firma.models.architecture import digest
-from firma.models.build import build_model
+from firma.models.build import with_data
 from firma.models.probe import InputSpec
+from firma.peer.agreed_model import agreed_model, agreed_spec
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
 from firma.training.backend import seeded, train_round
@@ -38,10 +39,22 @@ def load_own(path: str, task: Task) -> Dataset:
             f"data = {path!r}: label {unknown[0]!r} is not in the ring file, which has {_listed(task.labels)}"
         )
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
-    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
-    return Dataset(
-        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
-    )
+    x_train, x_test = own.x_train, own.x_test
+    if task.dtype == "int64":
+        x_train, x_test = _tokens(path, x_train), _tokens(path, x_test)
+    scale = task.scale if x_train.dtype == np.uint8 else 1.0
+    return Dataset(own.name, x_train, numbers[own.y_train], x_test, numbers[own.y_test], len(task.labels), scale)
+
+
+def _tokens(path: str, stored: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Inputs as integers, where the ring file requires tokens; tables hold them as floats."""
+    whole = stored.astype(np.int64)
+    if not np.array_equal(whole, stored):
+        raise BadInput(
+            f"data = {path!r}: inputs are not integers ({stored.dtype}), but the ring file requires tokens "
+            "(dtype = 'int64')"
+        )
+    return whole
 
 
 def _listed(labels: tuple[str, ...]) -> str:
@@ -79,10 +92,10 @@ class LocalSite:
 
     def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
-        sizes = (self.hyper.hidden, self.hyper.embedding)
         number = me if self.hyper.initial == "per-client" else 0
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
-        model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
+        spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
+        model = agreed_model(ring, spec, inputs, number)
         self.layout = model.layout()
         self.architecture = digest(model, code=False)  # the ring file answers for the code
         self._recipe = recipe(self.row, self.hyper)
