@@ -7,21 +7,22 @@ its row of the design table, its numbers and its seed. `execute` then trains one
 import platform
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, load_dataset
-from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
+from firma.data.partition import Partition, client_inputs, deal, default_scenario, label_proportions
 from firma.data.scenarios import parse
-from firma.engines.engine import EngineOptions, Federation, Start, started
+from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
@@ -31,6 +32,9 @@ from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
+from firma.tasks.losses import own_function, own_metrics
+from firma.tasks.task import Task
 from firma.training.local_step import ClientData
 
 __all__ = [
@@ -58,6 +62,7 @@ class Experiment:
     clients: int
     rounds: int
     runs: tuple[PlannedRun, ...]
+    task: Task = field(default=Task())
 
 
 @takes_fields_of(RunConfig)
@@ -86,7 +91,8 @@ def resolve(config: RunConfig) -> Experiment:
     numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
     split = split_for(config.preset, config.settings)
     device_of(config.device)
-    dataset = load_dataset(config.dataset)
+    dataset = load_dataset(config.dataset, task=config.task)
+    task = _task(config, dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
@@ -101,6 +107,7 @@ def resolve(config: RunConfig) -> Experiment:
         clients=config.clients or dataset.clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
+        task=task,
     )
 
 
@@ -168,11 +175,12 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        task=experiment.task,
     )
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
-    for outcome in running.rounds():
+    for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):
         outcomes.append(outcome)
         if on_round is not None:
             on_round(method.name, seed, outcome)
@@ -180,7 +188,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         method=method.name,
         seed=seed,
         config=_described(experiment, partition, federation),
-        history=np.stack([outcome.accuracies for outcome in outcomes]),
+        history=np.stack([outcome.scores for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
@@ -189,7 +197,42 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         audit=audit.summary() if audit is not None else None,
         parameters=running.parameters,
         template=federation.models[0],
+        curves=_curves(outcomes),
     )
+
+
+def _task(config: RunConfig, dataset: Dataset) -> Task:
+    """What is learnt and how it is judged; functions of the user's own are imported."""
+    loss = own_function(config.loss, "loss") if config.loss is not None else None
+    return Task(dataset.task, loss, own_metrics(config.metric, dataset.task), config.train_curves)
+
+
+def _curves(outcomes: Sequence[RoundOutcome]) -> dict[str, NDArray[np.float64]]:
+    """(rounds, N) of every metric but the main one; NaN for rounds that an earlier version saved without it."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
+    missing = np.full(len(outcomes[0].scores), np.nan)
+    return {name: np.stack([outcome.metrics.get(name, missing) for outcome in outcomes]) for name in names}
+
+
+def _watched(run: Federation, name: str, outcomes: Iterable[RoundOutcome]) -> Iterator[RoundOutcome]:
+    """The outcomes, with one warning at most: when a run goes wrong, or at its end if its accuracy flatters it."""
+    balance = None
+    if run.task.name == "classification":
+        balance = label_balance([each.test_labels.cpu().numpy() for each in run.data])
+    found, last = "", None
+    for last in outcomes:  # the last one is looked at again
+        if not found:
+            found = diverged(last.number, last.metrics, run.hyper.rate)
+            found = found or at_chance(run.task, last.number, last.scores, last.metrics, balance)
+            _warn(name, found)
+        yield last
+    if not found and last is not None and balance is not None and "balanced_accuracy" in last.metrics:
+        _warn(name, flattered(float(last.scores.mean()), float(last.metrics["balanced_accuracy"].mean()), balance))
+
+
+def _warn(name: str, text: str) -> None:
+    if text:
+        warnings.warn(f"{name}: {text}", UserWarning, stacklevel=2)
 
 
 def _described(experiment: Experiment, partition: Partition, federation: Federation) -> dict[str, Any]:
@@ -197,6 +240,8 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
     config = experiment.config
     return {
         "dataset": experiment.dataset.name,
+        "task": federation.task.name,
+        "loss": federation.task.loss.name if federation.task.loss is not None else None,
         "scenario": experiment.scenario,
         "clients": federation.clients,
         "dropped": list(partition.dropped),
@@ -217,11 +262,10 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, or by 2-opt from the class proportions of the training data."""
+    """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
     if method.order == "given":
         return tuple(range(len(partition.train)))
-    proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
-    return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
+    return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
 
 
 def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:

@@ -1,6 +1,7 @@
 """Results of runs: what they hold, how they are saved and loaded, and how they are compared."""
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from torch import Tensor
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
+from firma.tasks.task import MAIN, TaskName
 
 _FORMAT = 1
 
@@ -27,8 +29,9 @@ _FORMAT = 1
 class Result:
     """One run of one method with one seed.
 
-    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring, `parameters` the (N, P)
-    final models, whose structure is `template`.
+    `history` is (rounds, clients) test accuracy after each round's mixing, or the task's main metric (`main`), `order`
+    the ring, `parameters` the (N, P) final models, whose structure is `template`. `curves` are the other metrics by
+    name, (rounds, clients) each; NaN where a client has none. Results of a sweep keep the last round of them.
     """
 
     method: str
@@ -43,11 +46,23 @@ class Result:
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
+    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+
+    @property
+    def task(self) -> TaskName:
+        """classification, multi-label or regression."""
+        name: TaskName = self.config.get("task", "classification")  # results of version 0.2.0 and before do not say
+        return name
+
+    @property
+    def main(self) -> str:
+        """The name of the metric in `history`: accuracy, f1_micro or r2."""
+        return MAIN[self.task]
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """Every metric of the run."""
-        return summarise(self.history, self.sent_bytes, self.messages)
+        return summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
 
     @property
     def path(self) -> str:
@@ -69,7 +84,8 @@ class Result:
             "method": self.method,
             "seed": self.seed,
             "config": dict(self.config),
-            "history": self.history.tolist(),
+            "history": plain(self.history),
+            "curves": {name: plain(values) for name, values in self.curves.items()},
             "order": list(self.order),
             "bytes": list(self.sent_bytes),
             "messages": list(self.messages),
@@ -125,7 +141,13 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         seconds=document["seconds"],
         backend=document.get("backend", document.get("path", "")),  # "path" in files of version 0.1
         audit=document.get("audit"),
+        curves={name: np.array(rows, dtype=np.float64) for name, rows in document.get("curves", {}).items()},
     )
+
+
+def plain(values: NDArray[np.float64]) -> list[list[float | None]]:
+    """(rounds, clients) numbers as lists for JSON, None for NaN and infinity; as an array, that is NaN again."""
+    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
 @dataclass(frozen=True)
@@ -142,7 +164,7 @@ def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
     for result in results:
         groups.setdefault(result.method, []).append(result.metrics)
     return {
-        method: {name: _summary([run[name] for run in runs]) for name in runs[0]} for method, runs in groups.items()
+        method: {name: _summary([run.get(name) for run in runs]) for name in runs[0]} for method, runs in groups.items()
     }
 
 

@@ -62,7 +62,7 @@ def run_parameters() -> list[Parameter]:
 def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     """Type, flag and metavar of an option, by the type of its field; choices are text that `RunConfig` checks."""
     if hint is bool:
-        return bool, f"--{name}", None
+        return bool, f"--{name.replace('_', '-')}", None
     if get_origin(hint) is Mapping:
         return list[str] | None, "--set", "KEY=VALUE"
     kinds = get_args(hint) or (hint,)

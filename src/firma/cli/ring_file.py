@@ -26,6 +26,15 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            help="classification, multi-label or regression; --labels then names the labels or the numbers to predict."
+        ),
+    ] = "classification",
+    edges: Annotated[
+        str, typer.Option(help="Values that cut a regression target into classes, to order the ring: 10,20,50.")
+    ] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
@@ -53,7 +62,9 @@ def ring_file(
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
-            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
+            "task": {
+                "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "kind": task, "edges": _edges(edges),
+            },
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -77,6 +88,13 @@ def _shape(text: str) -> list[int]:
         return [int(part) for part in text.split("x")]
     except ValueError:
         raise BadInput(f"--shape {text!r}: must be numbers separated by x, such as 28x28") from None
+
+
+def _edges(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise BadInput(f"--edges {text!r}: must be numbers separated by commas, such as 10,20,50") from None
 
 
 def _labels(text: str) -> list[str]:

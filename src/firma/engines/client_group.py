@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypedDict, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch import Tensor
 from firma.engines.engine import Federation
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan
+from firma.tasks.scores import scores
 from firma.training.backend import Backend, choose, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client
 
@@ -149,9 +151,19 @@ class ClientGroup:
 
         return self.workers.each(self.clients, train)
 
-    def test(self) -> list[float]:
-        """Every client's test accuracy."""
-        return self.workers.each(self.clients, _test_accuracy)
+    def test(self) -> dict[str, NDArray[np.float64]]:
+        """(n,) every metric of the task on every client's test data, and where asked for on its training data."""
+        task = self.federation.task
+
+        def test(trainer: Trainer, client: Client) -> dict[str, float]:
+            found = scores(task, trainer.outputs(client, test=True), client.data.test_labels)
+            if not task.train_curves:
+                return found
+            seen = scores(task, trainer.outputs(client, test=False), client.data.labels)
+            return found | {f"train_{name}": seen[name] for name in ("loss", task.main)}
+
+        by_client = self.workers.each(self.clients, test)
+        return {name: np.array([each[name] for each in by_client]) for name in by_client[0]}
 
     def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
@@ -220,7 +232,3 @@ def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
     stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
-
-
-def _test_accuracy(trainer: Trainer, client: Client) -> float:
-    return trainer.correct(client, test=True) / len(client.data.test_labels)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
-from firma.engines.engine import Federation, RoundOutcome
+from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.errors import BadInput
@@ -114,7 +114,9 @@ class RayFederation:
         answers(mixed)
         shared = self.layout.span(plan.part)
         messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
-        return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
+        parts = answers(tested)
+        metrics = {name: self._by_client([part[name] for part in parts]) for name in parts[0]}
+        return round_outcome(number, metrics, run.task, sent, messages)
 
     def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
         run = self.federation

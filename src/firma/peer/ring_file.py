@@ -17,8 +17,12 @@ from firma.mixing.kind import kind_of
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence
+from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# Fields of a task that were added since version 0.2, and the value that leaves everything as it was. It is left out of
+# the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
+NEUTRAL_TASK: Mapping[str, Any] = {"kind": "classification", "edges": []}
 
 
 class Site(BaseModel):
@@ -32,14 +36,31 @@ class Site(BaseModel):
 
 
 class Task(BaseModel):
-    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`."""
+    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`.
+
+    For multi-label and regression, `labels` name the labels or the numbers to predict. `edges` cut a regression target
+    into the classes whose proportions members publish to order the ring: quantiles of the data of all are nobody's to
+    compute, so members agree on edges beforehand.
+    """
 
     model_config = _STRICT
 
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    labels: tuple[str, ...] = Field(min_length=2)
+    labels: tuple[str, ...] = Field(min_length=1)
     scale: float = Field(1 / 255, gt=0)
     model: Literal["mlp"] = "mlp"
+    kind: TaskName = "classification"
+    edges: tuple[float, ...] = ()
+
+    @property
+    def shares(self) -> int:
+        """How many proportions a member publishes."""
+        return len(self.edges) + 1 if self.kind == "regression" else len(self.labels)
+
+    def stable(self) -> dict[str, Any]:
+        """The fields that identify the task, as plain data."""
+        found = self.model_dump(mode="json")
+        return {key: value for key, value in found.items() if key not in NEUTRAL_TASK or value != NEUTRAL_TASK[key]}
 
 
 class Ring(BaseModel):
@@ -78,7 +99,8 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+        agreed = self.model_dump(mode="json") | {"task": self.task.stable()}
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,6 +184,20 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")
+    _check_task(ring)
+
+
+def _check_task(ring: Ring) -> None:
+    task = ring.task
+    if task.kind == "classification" and len(task.labels) < 2:
+        raise BadInput(f"ring file: labels = {list(task.labels)}: must be at least two; or set kind = 'regression'")
+    if task.edges and (task.kind != "regression" or list(task.edges) != sorted(set(task.edges))):
+        raise BadInput(f"ring file: edges = {list(task.edges)}: must increase, and require kind = 'regression'")
+    if task.kind == "regression" and not task.edges and ring.row.order != "given" and ring.proportions != "none":
+        raise BadInput(
+            f"ring file: method {ring.method!r} orders the ring by proportions, which for regression require edges: "
+            "agree on values that cut the target into classes (--edges 10,20,50), or set proportions = 'none'"
+        )
 
 
 def site_toml(site: Site) -> str:
@@ -173,7 +209,7 @@ def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
     values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
+    for title, table in (("set", dict(ring.set)), ("task", ring.task.stable())):
         lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
+from firma.tasks.scores import gate_score
 from firma.training.autograd_trainer import AutogradTrainer, samplewise
 from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
 
@@ -76,12 +77,14 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
 def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int) -> float:
     """Local training for one client and one round; shared by the simulation and real peers.
 
-    Returns the training accuracy where a gate asks for it, else 1.
+    Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
     drawing = _drawing(torch_seed(seed, "layers", client.number, plan.number)) if backend.draws else nullcontext()
     with drawing:
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
-    return trainer.correct(client, test=False) / len(client.data.labels) if plan.gate is not None else 1.0
+    if plan.gate is None:
+        return 1.0
+    return gate_score(job.recipe.task, trainer.outputs(client, test=False), client.data.labels)
 
 
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
