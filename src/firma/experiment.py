@@ -8,7 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
-from firma.tasks.task import Task
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.local_step import ClientData
 
 __all__ = [
@@ -62,7 +62,7 @@ class Experiment:
     clients: int
     rounds: int
     runs: tuple[PlannedRun, ...]
-    task: Task = field(default=Task())
+    task: Task = CLASSIFICATION
 
 
 @takes_fields_of(RunConfig)

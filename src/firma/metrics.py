@@ -62,13 +62,13 @@ def summarise(
     round. A value that is not a finite number is None.
     """
     means, final = history.mean(axis=1), history[-1]
-    positive = np.clip(final, 0.0, 1.0)
+    positive, finite = np.clip(final, 0.0, 1.0), bool(np.isfinite(final).all())
     found: dict[str, float | int | None] = {
         f"mean_{main}": float(final.mean()),
         "worst_client": float(final.min()),
         "worst_fifth": worst_fifth(final),
-        "gini": gini(positive),
-        "jain": jain(positive),
+        "gini": gini(positive) if finite else None,
+        "jain": jain(positive) if finite else None,
         "rounds_to_50": rounds_to(means, 0.5),
         "rounds_to_half_of_final": rounds_to(means, float(means[-1]) / 2),
         "plateau_std": plateau_std(means),

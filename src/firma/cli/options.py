@@ -50,7 +50,7 @@ def run_parameters() -> list[Parameter]:
     for name in option_fields().values():
         text = DATASET_HELP if name == "dataset" else _HELP[name]
         default = defaults[name]
-        if not any(default is each for each in (None, False, MISSING)):
+        if not any(default is each for each in (None, False, MISSING, ())):
             text += f" Default: {default}."
         kind, flag, metavar = _kind(name, hints[name])
         words = (flag,) if flag else ()
@@ -66,6 +66,6 @@ def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     if get_origin(hint) is Mapping:
         return list[str] | None, "--set", "KEY=VALUE"
     kinds = get_args(hint) or (hint,)
-    if any(get_origin(each) is Sequence for each in kinds):
+    if any(get_origin(each) is Sequence for each in (hint, *kinds)):
         return list[str] | None, None, None
     return (int if int in kinds else str) | None, None, None

@@ -17,7 +17,7 @@ from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.schedule import RoundPlan, plan
 from firma.settings import EngineName, Hyper
-from firma.tasks.task import Task
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.local_step import ClientData, Recipe, recipe
 
 
@@ -36,7 +36,7 @@ class Federation:
     backend: str = "auto"  # how clients are trained: auto, or autograd
     workers: int | None = None  # clients trained at a time; None: one per core
     wire: Wire = "float32"  # how parameters are encoded in messages
-    task: Task = field(default=Task())
+    task: Task = CLASSIFICATION
 
     @property
     def clients(self) -> int:

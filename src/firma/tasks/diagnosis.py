@@ -54,24 +54,32 @@ def at_chance(task: Task, number: int, main: Floats, metrics: Mapping[str, Float
     """
     if number + 1 != FIRST_ROUNDS or not np.isfinite(main).all():
         return ""
-    advice = "try a smaller learning rate, or check that inputs and targets belong together"
     if task.name == "classification":
-        several = held.classes > 1 if held is not None else np.zeros(len(main), dtype=bool)
         balanced = metrics.get("balanced_accuracy")
-        if held is None or balanced is None or not several.any():
-            return ""
-        chance, reached = float((1 / held.classes[several]).mean()), float(balanced[several].mean())
-        if reached > chance + _NEAR_CHANCE:
-            return ""
-        return (
-            f"after {number + 1} rounds the mean balanced accuracy is {reached:.3f}, and a constant answer has "
-            f"{chance:.3f}: the models have not learnt to tell classes apart; {advice}"
-        )
-    if main.mean() > 0:
+        found = _classes_at_chance(main, balanced, held) if balanced is not None and held is not None else ""
+    else:
+        constant = "predicting the mean" if task.name == "regression" else "predicting no label"
+        low = f"the mean {TITLES[task.main]} is {main.mean():.3f}, no better than {constant}"
+        found = low if main.mean() <= 0 else ""
+    scale = ", or scale targets to a standard deviation of about 1" if task.name == "regression" else ""
+    advice = f"try a smaller learning rate, or check that inputs and targets belong together{scale}"
+    return f"after {number + 1} rounds {found}; {advice}" if found else ""
+
+
+def _classes_at_chance(accuracy: Floats, balanced: Floats, held: LabelBalance) -> str:
+    several = held.classes > 1
+    if not several.any():
         return ""
-    constant = "predicting the mean" if task.name == "regression" else "predicting no label"
-    mean = f"the mean {TITLES[task.main]} is {main.mean():.3f}"
-    return f"after {number + 1} rounds {mean}, no better than {constant}; {advice}"
+    majority = float(held.majority[several].mean())
+    if majority >= _MAJORITY and abs(accuracy[several].mean() - majority) <= _NEAR_MAJORITY:
+        return ""  # the answer is the most common class: `flattered` says so if it stays like that
+    chance, reached = float((1 / held.classes[several]).mean()), float(balanced[several].mean())
+    if reached > chance + _NEAR_CHANCE:
+        return ""
+    return (
+        f"the mean balanced accuracy is {reached:.3f}, and a constant answer has {chance:.3f}: the models have not "
+        "learnt to tell classes apart"
+    )
 
 
 def flattered(accuracy: float, balanced: float, held: LabelBalance) -> str:

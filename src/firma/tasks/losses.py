@@ -91,13 +91,13 @@ def own_metrics(sources: Sequence[Any], task: TaskName) -> tuple[OwnFunction, ..
 
 
 def own_value(own: OwnFunction, outputs: Tensor, targets: Tensor) -> float:
-    """One metric of the user's own for one client."""
+    """A metric or loss of the user's own for one client."""
     with torch.no_grad():
         value = own.function(outputs, targets)
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise BadInput(f"metric {own.name}: returned {type(value).__name__}; must return a number") from None
+        raise BadInput(f"{own.name}: returned {type(value).__name__}; must return a number") from None
 
 
 def identity(own: OwnFunction) -> str:

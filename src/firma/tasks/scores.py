@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.tasks.losses import OwnLoss, own_value
+from firma.tasks.losses import own_value
 from firma.tasks.task import Task, TaskName
 
 Floats = NDArray[np.float64]
@@ -26,7 +26,7 @@ def scores(task: Task, outputs: Tensor, targets: Tensor) -> dict[str, float]:
     with np.errstate(all="ignore"):  # outputs of a diverged model: the result is NaN, and a warning says why
         found = _BY_TASK[task.name](outputs.numpy().astype(np.float64), targets.numpy())
     if task.loss is not None:
-        found["loss"] = own_value(OwnLoss(task.loss).own, outputs, targets)
+        found["loss"] = own_value(task.loss, outputs, targets)
     return found | {own.name: own_value(own, outputs, targets) for own in task.metrics}
 
 

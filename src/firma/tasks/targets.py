@@ -15,7 +15,7 @@ Floats32 = NDArray[np.float32]
 Integers = NDArray[np.int64]
 QUANTILES = 10  # classes that a regression target is cut into
 _MANY = 50  # different integers above which a target may be a quantity
-_FEW = 10  # … and up to which it never is
+_FEW = 20  # … and up to which it never is
 
 
 def task_of(y: Array, asked: TaskChoice, name: str) -> TaskName:
@@ -134,7 +134,7 @@ def _check_labels(y: Array, name: str) -> None:
 def _check_numbers(y: Array, name: str) -> None:
     if y.dtype.kind not in "iufb":
         raise BadInput(
-            f"dataset {name}: y contains {y.ravel()[0]!r} ({y.dtype}); for regression it must be numbers; pass --task "
+            f"dataset {name}: y contains {y.ravel().tolist()[0]!r}; for regression it must be numbers; pass --task "
             "classification if these are classes"
         )
 
@@ -151,8 +151,9 @@ def _notice(text: str) -> None:
 
 
 def _by_quantile(train: Floats32, test: Floats32) -> tuple[Integers, Integers, tuple[str, ...]]:
-    inner = np.quantile(train.astype(np.float64), np.arange(1, QUANTILES) / QUANTILES)
-    edges = np.unique(inner[inner > train.min()])  # nothing lies below the smallest value
+    # Edges are values of the training data, so that no class is empty; nothing lies below the smallest value.
+    inner = np.quantile(train.astype(np.float64), np.arange(1, QUANTILES) / QUANTILES, method="higher")
+    edges = np.unique(inner[inner > train.min()])
     names = tuple(
         f"{'' if low is None else f'{low:.4g} ≤ '}y{'' if high is None else f' < {high:.4g}'}"
         for low, high in zip([None, *edges], [*edges, None], strict=True)

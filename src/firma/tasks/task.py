@@ -56,3 +56,6 @@ class Task:
     def main(self) -> str:
         """The metric by which clients are compared."""
         return MAIN[self.name]
+
+
+CLASSIFICATION = Task()  # with its usual loss and metrics: the default

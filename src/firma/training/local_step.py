@@ -20,7 +20,7 @@ from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.tasks.losses import described, objective
-from firma.tasks.task import Task
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.clipping import Clip
 from firma.training.proximal import Proximal
 
@@ -101,7 +101,7 @@ class Recipe:
     persistent: bool = False
     transforms: tuple[Transform, ...] = ()
     objective: Objective = field(default=nn.functional.cross_entropy)
-    task: Task = field(default=Task())
+    task: Task = CLASSIFICATION
 
     @property
     def special(self) -> str:
@@ -119,7 +119,7 @@ class Recipe:
         return kept
 
 
-def recipe(method: Method, hyper: Hyper, task: Task) -> Recipe:
+def recipe(method: Method, hyper: Hyper, task: Task = CLASSIFICATION) -> Recipe:
     """The recipe that a method's columns, settings and the task ask for."""
     update: Update = Sgd(hyper.rate, hyper.momentum) if method.optimiser == "sgd" else Adam(hyper.rate)
     transforms: list[Transform] = []
