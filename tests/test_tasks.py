@@ -1,9 +1,11 @@
 """Tasks: which one targets call for, metrics against scikit-learn, losses against plain torch, and warnings."""
 
 import json
+import re
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -648,6 +650,26 @@ def test_the_table_shows_what_fits_the_task(command, tmp_path):
     code, _, err = command(*words, *small, "--task", "regresion")
     assert code == 2
     assert "task = 'regresion': must be 'auto', 'classification', 'multi-label' or 'regression'" in err
+
+
+DOCUMENT = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
+
+
+def test_what_the_documentation_shows_runs(command, tmp_path, monkeypatch, capsys):
+    python = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    shell = re.findall(r"^firma run .*$", DOCUMENT, re.MULTILINE)
+    assert (len(python), len(shell)) == (2, 3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    exec(compile(python[0], "tasks.md", "exec"), {})
+    assert capsys.readouterr().out
+    (tmp_path / "losses.py").write_text(python[1])
+    table(tmp_path / "houses.csv", "a,b,price", X[:, 0], X[:, 1], PRICE)
+    table(tmp_path / "pictures.csv", "a,b,cat,dog,bird", X[:, 0], X[:, 1], *TAGS.T)
+    for line in shell:
+        code, out, _ = command(*line.split()[1:], "--rounds", 1, "--clients", 2, "--set", "extractor_epochs=1")
+        assert code == 0
+        assert "worst" in out
 
 
 def test_the_table_of_multi_label(command, tmp_path):
