@@ -14,13 +14,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 import firma
+from firma.comparison import compare
 from firma.data.dataset import Dataset, load_dataset, with_classes
 from firma.data.partition import default_scenario, label_proportions
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.metrics import gini, jain, summarise
-from firma.results import compare, from_dict
+from firma.results import from_dict
 from firma.seeds import generator
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics

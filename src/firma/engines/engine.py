@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from firma.encoding import Wire
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
-from firma.schedule import RoundPlan, plan
+from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.local_step import ClientData, Recipe, recipe
@@ -37,6 +37,7 @@ class Federation:
     workers: int | None = None  # clients trained at a time; None: one per core
     wire: Wire = "float32"  # how parameters are encoded in messages
     task: Task = CLASSIFICATION
+    participation: float = 1.0  # share of the clients that take part in a round
 
     @property
     def clients(self) -> int:
@@ -54,8 +55,14 @@ class Federation:
         return recipe(self.method, self.hyper, self.task)
 
     def plan(self, number: int) -> RoundPlan:
-        """What round `number` (from 0) does."""
-        return plan(self.method, self.hyper, self.clients, self.rounds, number)
+        """What round `number` (from 0) does, and who takes part in it."""
+        drawn = participants(self.participation, self.order, self.seed, number)
+        count = len(self.order if drawn is None else drawn)
+        return replace(plan(self.method, self.hyper, count, self.rounds, number), participants=drawn)
+
+    def ring(self, plan: RoundPlan) -> tuple[int, ...]:
+        """Who takes part in a planned round: the ring without the others, closed up in its order."""
+        return self.order if plan.participants is None else plan.participants
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,10 @@ class Engine(Protocol):
     @property
     def parameters(self) -> Tensor | None:
         """(N, P) parameters of all clients, where one process can hold them."""
+
+    @property
+    def buffers(self) -> Sequence[Mapping[str, Tensor]]:
+        """The private buffers of every client's model, by name; empty where one process cannot hold them."""
 
     @property
     def described(self) -> str:

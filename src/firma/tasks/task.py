@@ -57,5 +57,10 @@ class Task:
         """The metric by which clients are compared."""
         return MAIN[self.name]
 
+    @property
+    def functions(self) -> "list[Callable[[Tensor, Tensor], Tensor | float]]":
+        """The user's own."""
+        return [own.function for own in (*((self.loss,) if self.loss is not None else ()), *self.metrics)]
+
 
 CLASSIFICATION = Task()  # with its usual loss and metrics: the default
