@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,6 +131,24 @@ def test_an_error_in_the_users_code_does_not_end_the_sweep_and_is_kept(tmp_path)
     assert (kept.name, kept.error, "in broken" in kept.details) == (cells[0].name, first.error, True)
     run(sweep_execute({}))
     assert not (tmp_path / "failures.json").exists()
+
+
+def test_results_that_are_not_finite_are_a_divergence(tmp_path):
+    cells = expand({"method": "local", "clients": 2, "rounds": 2}, {}).cells
+    result, ring = sweep_execute({})(cells[0], None)
+    broken = np.array([[0.5, 0.5], [0.5, np.nan]])
+    for changed, says in (
+        (replace(result, history=broken), "the test results of round 2 are not finite"),
+        (replace(result, parameters=result.parameters / 0), "parameters of the trained models are not finite"),
+        (replace(result, seconds=float("inf")), "diverged: a metric is not a finite number"),
+    ):
+        with writing(tmp_path):
+            (failed,) = sweep_cells(
+                cells, tmp_path, lambda _: None, lambda *_: None, lambda *_, run=changed: (run, ring)
+            )
+        assert says in failed.error
+        assert read_failures(tmp_path)[0].error == failed.error
+    assert read_cells(tmp_path) == []
 
 
 def test_mistakes_and_missing_files_are_one_sentence(sweep, command):
