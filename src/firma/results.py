@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,9 @@ _FORMAT = 1
 class Result:
     """One run of one method with one seed.
 
-    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring, `parameters` the (N, P)
-    final models, whose structure is `template`.
+    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring. The final models are
+    `parameters` (N, P), whose structure is `template`; `buffers`, those of each client by name, such as BatchNorm's
+    running statistics; and `frozen`, parameters that are not trained, by name: one for all clients, or one for each.
     """
 
     method: str
@@ -46,6 +47,8 @@ class Result:
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
+    buffers: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
+    frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
@@ -59,12 +62,23 @@ class Result:
         return self.backend
 
     def model(self, client: int) -> SplitModel:
-        """Extractor and head of one client, as trained."""
+        """Extractor and head of one client, as trained, with its buffers."""
         if self.parameters is None or self.template is None:
             raise BadInput(
                 "this result has no model: it was loaded from files, which contain its parameters but not its structure"
             )
-        return self.template.filled(self.parameters[client])
+        frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
+        return self.template.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The final models as named tensors."""
+        found = {} if self.parameters is None else {"parameters": self.parameters}
+        for number, buffers in enumerate(self.buffers):
+            found |= {f"client.{number}.buffer.{name}": tensor for name, tensor in buffers.items()}
+        for number, frozen in enumerate(self.frozen):
+            prefix = f"client.{number}.frozen" if len(self.frozen) > 1 else "frozen"
+            found |= {f"{prefix}.{name}": tensor for name, tensor in frozen.items()}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in found.items()}
 
     def to_frame(self) -> "DataFrame":
         """One row per round, client and metric, as a pandas DataFrame: see `firma.to_frame`."""
@@ -87,7 +101,11 @@ class Result:
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the results (result.json) and final parameters (parameters.safetensors) into a new folder."""
+        """Write the results (result.json) and the final models (parameters.safetensors) into a new folder.
+
+        Beside `parameters`, the file holds buffers as client.3.buffer.extractor.1.running_mean, and frozen parameters
+        as frozen.extractor.0.weight, or client.3.frozen.extractor.0.weight where each client has its own.
+        """
         target = Path(folder)
         if target.exists():
             raise BadInput(f"save: folder {str(target)!r} already exists; choose another folder")
@@ -97,12 +115,23 @@ class Result:
             draft.mkdir()
             (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
             if self.parameters is not None:
-                save_file(
-                    {"parameters": self.parameters.detach().cpu().contiguous()},
-                    draft / "parameters.safetensors",
-                )
+                save_file(self._tensors(), draft / "parameters.safetensors")
             shutil.move(draft, target)
         return target
+
+
+def _read_tensors(path: Path) -> dict[str, Any]:
+    """The inverse of `Result._tensors`, as fields of a result; files of earlier versions hold parameters alone."""
+    stored = load_file(path)
+    found: dict[str, dict[int, dict[str, Tensor]]] = {"buffer": {}, "frozen": {}}
+    for name, tensor in stored.items():
+        match name.split(".", 3):
+            case ["client", number, ("buffer" | "frozen") as kind, own]:
+                found[kind].setdefault(int(number), {})[own] = tensor
+            case ["frozen", *_]:
+                found["frozen"].setdefault(0, {})[name.removeprefix("frozen.")] = tensor
+    buffers, frozen = (tuple(each[number] for number in sorted(each)) for each in found.values())
+    return {"parameters": stored["parameters"], "buffers": buffers, "frozen": frozen}
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
@@ -116,7 +145,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
-    return Result(**(vars(values) | {"parameters": load_file(tensors)["parameters"]}))
+    return Result(**(vars(values) | _read_tensors(tensors)))
 
 
 def from_dict(document: Mapping[str, Any]) -> Result:

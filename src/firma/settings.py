@@ -55,8 +55,8 @@ class Hyper(BaseModel):
     clip: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
         None, description="maximum norm of a batch's gradient; none: no clipping"
     )
-    hidden: Positive = Field(256, description="width of the built-in model's hidden layers")
-    embedding: Positive = Field(128, description="number of features that the built-in extractor computes")
+    hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
+    embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
         "shared", description="shared: all clients start from the same weights; per-client: each starts from its own"
     )

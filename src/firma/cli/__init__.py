@@ -22,6 +22,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("run", "run", settings=True),
     "methods": Entry("methods", "methods"),
+    "models": Entry("models", "models"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
     "sweep": Entry("sweep", "sweep", settings=True),

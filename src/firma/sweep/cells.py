@@ -119,7 +119,7 @@ class Label:
 
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Such as "paper rate=0.001 rounds=2"."""
@@ -139,5 +139,9 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])
     sizes = {"clients": config["clients"] + len(config["dropped"]), "rounds": config["rounds"]}
-    unusual = {name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)}
+    unusual: dict[str, float] = {
+        name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)
+    }
+    if (share := config.get("participation", 1.0)) != 1.0:
+        unusual["participation"] = share
     return Label(preset, settings, unusual)
