@@ -13,8 +13,8 @@ SOURCE = Path(firma.__file__).parent
 FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics"), ("encoding", "schedule"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
-    ("results", "run_config"), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",), ("cli",),
-    ("__main__",),
+    ("results", "run_config"), ("progress", "tracking"), ("peer",), ("experiment",), ("sweep",), ("report",),
+    ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}

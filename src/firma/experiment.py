@@ -21,16 +21,18 @@ from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
 from firma.data.scenarios import parse
-from firma.engines.engine import EngineOptions, Federation, Start, started
-from firma.errors import BadInput
+from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
+from firma.errors import BadInput, unknown
 from firma.methods import Method, check, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import ModelSource, build_model
 from firma.models.probe import InputSpec
 from firma.privacy.message_audit import Audit
+from firma.progress import in_notebook, shown
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
-from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
+from firma.settings import DEVICES, Hyper, Split, changed_settings, hyper_for, split_for
+from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.local_step import ClientData
 
 __all__ = [
@@ -75,7 +77,12 @@ def run(config: RunConfig) -> Result:
 
 def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Result]:
     """Train every method and seed of a configuration; yields one result at a time."""
-    return execute(resolve(config), on_round or config.on_round)
+    if not isinstance(config, RunConfig):
+        raise TypeError(f"firma.run_all takes a firma.RunConfig, not {type(config).__name__}")
+    experiment = resolve(config)
+    if config.progress or (config.progress is None and in_notebook()):
+        return _execute_visibly(experiment, on_round or config.on_round)
+    return execute(experiment, on_round or config.on_round)
 
 
 def resolve(config: RunConfig) -> Experiment:
@@ -86,6 +93,7 @@ def resolve(config: RunConfig) -> Experiment:
     numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
     split = split_for(config.preset, config.settings)
     device_of(config.device)
+    check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
@@ -108,7 +116,53 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
     """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
     with started(_engine_options(experiment.config)) as start:
         for planned in experiment.runs:
-            yield _execute(experiment, planned, on_round, start)
+            yield _recorded(experiment, planned, on_round, start)
+
+
+def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterator[Result]:
+    """`execute`, with progress on stderr."""
+    with shown(experiment.rounds, len(experiment.runs)) as show:
+
+        def both(method: str, seed: int, outcome: RoundOutcome) -> None:
+            show(method, seed, outcome)
+            if on_round is not None:
+                on_round(method, seed, outcome)
+
+        yield from execute(experiment, both)
+
+
+def _recorded(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
+    """One run, recorded by the trackers that were asked for; what `on_round` raises is passed on untouched."""
+    config, calling = experiment.config, False
+    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned))
+    with tracked(config.tensorboard, config.mlflow, facts) as tracker:
+
+        def after_round(method: str, seed: int, outcome: RoundOutcome) -> None:
+            nonlocal calling
+            tracker.round(outcome)
+            if on_round is not None:
+                calling = True
+                on_round(method, seed, outcome)
+                calling = False
+
+        try:
+            result = _execute(experiment, planned, after_round, start)
+        except (MemoryError, RuntimeError) as error:
+            if calling or not _is_out_of_memory(error):
+                raise
+            hyper = planned.hyper
+            raise BadInput(
+                f"not enough memory ({str(error).strip().splitlines()[0]}); use fewer clients, or a smaller model or "
+                f"batch: hidden = {hyper.hidden}, embedding = {hyper.embedding}, batch = {hyper.batch}"
+            ) from error
+        tracker.finish(result)
+    return result
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed; torch has a type for it on GPUs only."""
+    signs = ("can't allocate memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def assemble(
@@ -133,6 +187,11 @@ def device_of(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise unknown("device", name, DEVICES) from None
+    if device.type == "meta":
+        raise BadInput("device = 'meta': its tensors hold no data, so nothing can be trained on it")
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"device = {name!r}: not available on this machine ({str(error).splitlines()[0]})") from None
@@ -190,6 +249,22 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         parameters=running.parameters,
         template=federation.models[0],
     )
+
+
+def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
+    """What is known about a run before its data are split, by the names that its result will use."""
+    config = experiment.config
+    return {
+        "dataset": experiment.dataset.name,
+        "scenario": experiment.scenario,
+        "clients": experiment.clients,
+        "rounds": experiment.rounds,
+        "preset": config.preset,
+        "device": config.device,
+        "wire": config.wire,
+        "hyper": planned.hyper.model_dump(),
+        "split": experiment.split.model_dump(),
+    }
 
 
 def _described(experiment: Experiment, partition: Partition, federation: Federation) -> dict[str, Any]:

@@ -32,8 +32,9 @@ else:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PYTHON_ONLY = ("model", "on_round")  # fields that neither the command line nor a TOML file can state
+PYTHON_ONLY = ("model", "on_round", "progress")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
+_PATHS = ("checkpoint", "tensorboard", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,11 @@ class RunConfig:
         ModelSource,
         Field(description="mlp, a pair of modules (extractor, head), or a function that returns such a pair."),
     ] = "mlp"
-    device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
+    device: Annotated[
+        str,
+        BeforeValidator(lambda value: str(value) if type(value).__name__ == "device" else value),  # a torch.device
+        Field(description="A torch device, such as cuda."),
+    ] = "cpu"
     workers: Annotated[
         int | None, Field(ge=1, description="Number of clients trained in parallel. Default: one per core.")
     ] = None
@@ -134,6 +139,23 @@ class RunConfig:
             description="Encoding of parameters in messages: float32, bfloat16 (half the bytes) or int8 (a quarter)."
         ),
     ] = "float32"
+    tensorboard: Annotated[
+        str | Path | None,
+        Field(
+            description="Write curves for TensorBoard into this folder, while the run trains. Requires "
+            "pip install 'firma[tensorboard]'."
+        ),
+    ] = None
+    mlflow: Annotated[
+        str | Path | None,
+        Field(
+            description="Record the run in MLflow: URI of a tracking server, or a folder. Requires "
+            "pip install 'firma[mlflow]'."
+        ),
+    ] = None
+    progress: Annotated[
+        bool | None, Field(description="Whether to show progress on stderr. Default: only in notebooks.")
+    ] = field(default=None, repr=False, compare=False)
     on_round: Annotated[OnRound | None, Field(description="Called after each round with (method, seed, outcome).")] = (
         field(default=None, repr=False, compare=False)
     )
@@ -147,6 +169,7 @@ class RunConfig:
             object.__setattr__(self, "backend", path)
         if set is not None:
             object.__setattr__(self, "settings", {**set, **self.settings})
+        _check_types(self)
         for name, adapter in _adapters().items():
             try:
                 object.__setattr__(self, name, adapter.validate_python(getattr(self, name)))
@@ -164,7 +187,8 @@ class RunConfig:
         """The options as plain data, by the names that a TOML file uses."""
         options = {option: getattr(self, name) for option, name in option_fields().items()}
         names = [each if isinstance(each, str) else each.name for each in self.methods]
-        return options | {"method": names, "checkpoint": self.checkpoint and str(self.checkpoint)}
+        paths = {name: path and str(path) for name in _PATHS if (path := getattr(self, name)) is not None}
+        return options | {"method": names} | paths
 
 
 def takes_fields_of(
@@ -178,9 +202,13 @@ def takes_fields_of(
     def decorate(function: Callable[[RunConfig], T]) -> Callable[P, T]:
         @functools.wraps(function)
         def wrapped(*values: P.args, **fields: P.kwargs) -> T:
+            for name in fields:
+                if name not in accepted:
+                    raise TypeError(str(unknown(f"firma.{function.__name__}: parameter", name, descriptions())))
             return function(config(*values, **fields))
 
-        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
+        accepted = inspect.signature(config).parameters
+        hints, found = get_type_hints(config), accepted.values()
         shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
         wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         lines = (
@@ -225,6 +253,20 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"config = {str(path)!r}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"config = {str(path)!r}: not valid TOML ({error})") from None
+
+
+def _check_types(config: RunConfig) -> None:
+    """Refuse what pydantic would accept or would explain badly."""
+    if not isinstance(config.method, str | Method | list | tuple):
+        raise BadInput(f"method = {config.method!r}: must be a name, a firma.Method, or a list of these")
+    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover"):
+        if isinstance(value := getattr(config, name), bool):
+            raise BadInput(f"{name} = {value}: must be a valid integer")
+    if config.on_round is not None and not callable(config.on_round):
+        raise BadInput(f"on_round = {config.on_round!r}: must be a function of (method, seed, outcome)")
+    for name in _PATHS:
+        if getattr(config, name) == "":
+            raise BadInput(f"{name} = '': must not be empty")
 
 
 def _check_combinations(config: RunConfig) -> None:
