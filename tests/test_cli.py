@@ -114,7 +114,7 @@ def test_a_run_loads_no_other_command():
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
     assert [name for name in loaded if name.startswith("firma.cli.")] == [
-        "firma.cli.console", "firma.cli.options", "firma.cli.run",
+        "firma.cli.completion", "firma.cli.console", "firma.cli.options", "firma.cli.run", "firma.cli.usage",
     ]  # fmt: skip
     assert not [name for name in loaded if name.split(".")[1] in ("peer", "study", "report")]
 
@@ -127,7 +127,8 @@ def test_help_lists_every_command(command):
         assert f"│ {name} " in out
     code, _, err = command("rnu")
     assert code == 2
-    assert "Did you mean 'run'?" in err
+    assert err.startswith("firma: command 'rnu' is unknown (did you mean 'run'?); choose from run, methods, ring,")
+    assert err.count("\n") == 1
 
 
 def test_the_version_is_printed(command):

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import firma
 from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, load_dataset
 from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
@@ -284,7 +284,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "device": config.device,
         "wire": config.wire,
         "versions": {
-            "firma": version("firma"),
+            "firma": firma.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },

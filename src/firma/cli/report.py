@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firma.errors import BadInput
+from firma.cli.options import Json
+from firma.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from firma.report.drawing import Drawing, Picture
@@ -38,6 +39,7 @@ def report(
     evidence: Annotated[
         Path | None, typer.Option(help="Write only mean and standard deviation over seeds, to this CSV file.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Write a report of a study: one HTML page with sortable tables, and all figures as PNG and SVG.
 
@@ -48,8 +50,11 @@ def report(
     """
     from firma.atomic_files import check_writable, write_whole
     from firma.cli.console import out as console
+    from firma.cli.console import print_json
     from firma.sweep.store import read_results
 
+    if json and show is not None:
+        raise BadInput("--json cannot be combined with --print; --print csv prints tables for programs")
     found = read_results(results)
     if show is not None:
         print_tables(found, show, table)
@@ -76,6 +81,9 @@ def report(
     if out is not None:
         write_whole(out, report_page(found, drawings))
         written.append(out)
+    if json:
+        print_json({"results": str(results), "written": [str(path) for path in written]})
+        return
     for path in written:
         console.print(f"Written: {path}", soft_wrap=True, highlight=False)
 
@@ -88,7 +96,7 @@ def print_tables(results: "SweepResults", form: str, part: str) -> None:
     from firma.report.table import RENDERERS
 
     if form not in RENDERERS:
-        raise BadInput(f"--print {form!r}: unknown format; choose from {', '.join(RENDERERS)}")
+        raise unknown("--print: format", form, RENDERERS)
     scope = _scope(results)
     last = [table for section in about_the_runs(results, scope) for table in section.tables]
     tables = [*_tables(results, scope), *last]

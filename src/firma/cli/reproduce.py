@@ -4,12 +4,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from firma.cli.options import ENGINE_HELP, Address, Changes, changes
-from firma.errors import BadInput
+from firma.cli import completion
+from firma.cli.options import ENGINE_HELP, Address, Changes, Json, changes
+from firma.errors import BadInput, suggestion
+from firma.progress import Pace, duration, interactive
+from firma.settings import EngineName
 
 if TYPE_CHECKING:
     from firma.engines.engine import RoundOutcome
@@ -17,16 +20,32 @@ if TYPE_CHECKING:
     from firma.sweep.runner import FinishedCell
 
 Several = list[str] | None
+ENGINES = get_args(EngineName)
 
 
 def reproduce(
-    dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
-    scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
+    dataset: Annotated[
+        Several,
+        typer.Option(
+            help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.", autocompletion=completion.study_datasets
+        ),
+    ] = None,
+    scenario: Annotated[
+        Several,
+        typer.Option(help="A scenario; repeatable. Default: the paper's seven.", autocompletion=completion.scenarios),
+    ] = None,
     method: Annotated[
-        Several, typer.Option(help="A method, or one with changed columns; repeatable. Default: all.")
+        Several,
+        typer.Option(
+            help="A method, or one with changed columns; repeatable. Default: all.", autocompletion=completion.methods
+        ),
     ] = None,
     preset: Annotated[
-        Several, typer.Option(help="published, paper or recommended; repeatable. Default: published and paper.")
+        Several,
+        typer.Option(
+            help="published, paper or recommended; repeatable. Default: published and paper.",
+            autocompletion=completion.presets,
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds N; they are 0 to N-1.")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds. Default: as in the paper.")] = None,
@@ -47,7 +66,12 @@ def reproduce(
         Path("results/study")
     ),
     set_: Changes = None,
-    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} On ray, each cell runs on one core.")] = "simulation",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help=f"{ENGINE_HELP} On ray, each cell runs on one core.", autocompletion=completion.words(*ENGINES)
+        ),
+    ] = "simulation",
     address: Address = None,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="List the cells that would be run, without running them.")
@@ -58,6 +82,7 @@ def reproduce(
             "--rings", help="Only order the rings of these cells, without training, and write what 2-opt saves."
         ),
     ] = False,
+    json: Json = False,
 ) -> None:
     """Run the paper's study: data sets x scenarios x methods x presets x seeds.
 
@@ -66,6 +91,7 @@ def reproduce(
     Example: firma reproduce --dataset digits --seeds 3 --out results/study
     """
     from firma.cli.console import out as console
+    from firma.cli.console import print_json
     from firma.paper.grid import Choice, cells
     from firma.sweep.runner import run_cells, run_cells_on_ray
     from firma.sweep.store import copy_between_presets, missing, writing
@@ -74,17 +100,21 @@ def reproduce(
         dataset or (), scenario or (), method or (), preset or (), seeds, rounds, clients, only, ablations,
         changes(set_),
     )  # fmt: skip
-    if engine not in ("simulation", "ray"):
-        raise BadInput(f"engine = {engine!r}: must be 'simulation' or 'ray'")
+    if engine not in ENGINES:
+        raise BadInput(f"engine = {engine!r}: must be 'simulation' or 'ray'{suggestion(engine, ENGINES)}")
     if address is not None and engine != "ray":
         raise BadInput("--address requires --engine ray")
     wanted = cells(choice)
     if dry:
-        for cell in missing(wanted, out):
-            console.print(cell.name, soft_wrap=True, highlight=False)
+        names = [cell.name for cell in missing(wanted, out)]
+        if json:
+            print_json({"results": str(out), "cells": names})
+        else:
+            for name in names:
+                console.print(name, soft_wrap=True, highlight=False)
         return
     if rings:
-        _order_rings(wanted, out)
+        _order_rings(wanted, out, json)
         return
     with writing(out):
         copied = copy_between_presets(wanted, out)
@@ -103,16 +133,21 @@ def reproduce(
         except KeyboardInterrupt:
             print_interrupted(written, len(left))
             raise typer.Exit(130) from None
-    existed = f"{len(wanted) - len(left) - copied} already existed"
+    existing = len(wanted) - len(left) - copied
+    if json:
+        print_json({"results": str(out), "run": written, "existed": existing, "copied": copied})
+        return
+    existed = f"{existing} already existed"
     same = f", {copied} copied from another preset with the same settings" if copied else ""
     console.print(
         f"{written} cells run, {existed}{same}; results are in {out}. Next: firma report {out}", soft_wrap=True
     )
 
 
-def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
+def _order_rings(cells: "Sequence[Cell]", folder: Path, json: bool) -> None:
     """Write what 2-opt saves for every preset, data set and scenario of the cells, without training."""
     from firma.cli.console import out as console
+    from firma.cli.console import print_json
     from firma.data.catalogue import SIZES
     from firma.sweep.ring_savings import order_rings, save_ring_orders
     from firma.sweep.store import writing
@@ -124,6 +159,9 @@ def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
     with writing(folder):
         found = list(order_rings(cells))
         path = save_ring_orders(folder, found)
+    if json:
+        print_json({"results": str(folder), "rings": len(found), "written": [str(path)]})
+        return
     console.print(f"{len(found)} rings ordered: {path}. Next: firma report {folder}", soft_wrap=True)
 
 
@@ -139,7 +177,7 @@ def print_interrupted(written: int, left: int) -> None:
 
 
 class _Tracker:
-    """Progress of a study: reported after every round on a progress bar, after every cell in a log."""
+    """Progress of a study: after every round on a progress bar; after every cell, and during long ones, in a log."""
 
     def __init__(
         self, left: "Sequence[Cell]", wanted: int, say: Callable[[str, str, float], None], often: bool
@@ -149,6 +187,7 @@ class _Tracker:
         self.cost, self.total = cost, sum(cost(cell) for cell in left)
         self.left, self.wanted, self.say, self.often = left, wanted, say, often
         self.finished, self.worked, self.part, self.started = 0, 0.0, 0.0, time.monotonic()
+        self.pace = Pace()
 
     def start(self, cell: "Cell") -> None:
         self.cell, self.part = cell, 0.0
@@ -165,7 +204,7 @@ class _Tracker:
         self._say(done.cell, f"{accuracy:.3f} in {done.result.seconds:.1f} s", whole=True)
 
     def _say(self, cell: "Cell", what: str, whole: bool = False) -> None:
-        if whole or self.often:
+        if whole or self.often or self.pace.due():
             count = self.wanted - len(self.left) + self.finished
             self.say(f"{count}/{self.wanted}", f"{cell.name}  {what}{self._time_left()}", self._share())
 
@@ -177,7 +216,7 @@ class _Tracker:
         share = self._share()
         if not 0 < share < 1:
             return ""
-        return f", about {_duration((time.monotonic() - self.started) * (1 - share) / share)} left"
+        return f", about {duration((time.monotonic() - self.started) * (1 - share) / share)} left"
 
 
 @contextmanager
@@ -187,7 +226,7 @@ def _tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[_Tracker]:
 
     from firma.cli.console import err
 
-    if not err.is_terminal:
+    if not interactive(err):
         yield _Tracker(
             left, wanted, lambda count, what, _: err.print(count, what, soft_wrap=True, highlight=False), False
         )
@@ -200,10 +239,3 @@ def _tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[_Tracker]:
             bar.update(task, completed=share, description=what, count=count)
 
         yield _Tracker(left, wanted, say, True)
-
-
-def _duration(seconds: float) -> str:
-    """90 as 2 min, 9000 as 2.5 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

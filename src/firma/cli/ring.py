@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from firma.cli import completion
 from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
 from firma.methods import DEFAULT_METHOD
 
@@ -14,7 +15,10 @@ def ring(
     clients: Clients = None,
     preset: Preset = "recommended",
     method: Annotated[
-        str, typer.Option(help="A method with topology ring; its passes and retention are used.")
+        str,
+        typer.Option(
+            help="A method with topology ring; its passes and retention are used.", autocompletion=completion.methods
+        ),
     ] = DEFAULT_METHOD,
     seed: Seed = 0,
     set_: Changes = None,

@@ -24,12 +24,14 @@ _COLUMNS = {
 }
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
     verbose: _Verbose = False,
+    quiet: _Quiet = False,
     json: Json = False,
     path: _Path = None,
     **options: Any,  # one for each field of RunConfig: see the signature below
@@ -48,7 +50,7 @@ def run(
     experiment = resolve(from_options(values))
     if folder is not None:
         check_writable(folder)
-    results = _train(experiment)
+    results = _train(experiment, quiet)
     document = {
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
@@ -93,12 +95,12 @@ def _missing(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def _train(experiment: "Experiment") -> "list[Result]":
+def _train(experiment: "Experiment", quiet: bool) -> "list[Result]":
     """All runs; an interruption is answered with what was saved."""
     from firma.cli.console import err
 
     try:
-        return _train_with_progress(experiment)
+        return _train_with_progress(experiment, quiet)
     except KeyboardInterrupt:
         saved, folder = "no results were written", experiment.config.checkpoint
         if folder is not None:
@@ -107,22 +109,17 @@ def _train(experiment: "Experiment") -> "list[Result]":
         raise typer.Exit(130) from None
 
 
-def _train_with_progress(experiment: "Experiment") -> "list[Result]":
-    """All runs, behind a progress bar that counts rounds."""
-    from firma.cli.console import progress
-    from firma.engines.engine import RoundOutcome
+def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]":
+    """All runs, with their progress on stderr."""
     from firma.experiment import execute
+    from firma.progress import shown
 
-    with progress() as bar:
-        note = "the first run on a machine compiles the kernels"
-        if experiment.config.engine == "ray":
-            note = "Ray and its workers take about ten seconds to start"
-        task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
-
-        def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
-            note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
-            bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
-
+    if quiet:
+        return list(execute(experiment))
+    note = "the first run on a machine compiles the kernels"
+    if experiment.config.engine == "ray":
+        note = "Ray and its workers take about ten seconds to start"
+    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
         return list(execute(experiment, on_round))
 
 
