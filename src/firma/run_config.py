@@ -248,10 +248,10 @@ def from_options(values: Mapping[str, Any]) -> RunConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """The options in a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows editors add a mark
     except OSError as error:
         raise BadInput(f"config = {str(path)!r}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number of 5000 digits, deep nesting
         raise BadInput(f"config = {str(path)!r}: not valid TOML ({error})") from None
 
 

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TextIO
 
@@ -61,6 +62,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller, as in `firma run >&-`
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="replace")  # σ is ? where the terminal knows ASCII only
     group = typer.main.get_command(_app())
     group.commands = _LazyCommands()  # type: ignore[attr-defined]  # the group has no commands of its own
     with warnings.catch_warnings():

@@ -5,9 +5,20 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
 out = Console()
 err = Console(stderr=True)
+_WIDEST = 1000  # columns
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout, with every cell whole: a narrow terminal breaks its lines, which can still be read."""
+    widest = out.options.update(max_width=_WIDEST)
+    needed = Measurement.get(out, widest, table)
+    width = max(needed.minimum, min(needed.maximum, 80))
+    (out if needed.minimum <= out.width else Console(width=width)).print(table)
 
 
 def print_json(document: Any) -> None:

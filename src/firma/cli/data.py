@@ -97,7 +97,7 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import out, print_json, print_table
     from firma.data.cache import cache_folder
 
     folder = cache_folder(cache)
@@ -113,7 +113,7 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
             row["name"], "yes" if row["present"] else "no", size, f"{row['train']:,}", f"{row['test']:,}", shape,
             row["licence"],
         )  # fmt: skip
-    out.print(table)
+    print_table(table)
     out.print(f"Cache: {folder}", soft_wrap=True)
 
 

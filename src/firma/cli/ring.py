@@ -33,7 +33,7 @@ def ring(
     """
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import print_json, print_table
     from firma.ring_cost import ring_report
 
     report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed)
@@ -54,4 +54,4 @@ def ring(
     table.add_row("spectral radius, one pass", f"{report['spectral_radius_pass']:.4f}")
     table.add_row("spectral radius, whole round", f"{report['spectral_radius_round']:.4f}")
     table.add_row("smallest influence", f"{report['min_influence']:.2e}")
-    out.print(table)
+    print_table(table)

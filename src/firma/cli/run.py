@@ -45,7 +45,10 @@ def run(
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
-    folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
+    written = values.pop("out", None)
+    if not isinstance(written, str | None):
+        raise BadInput(f"out = {written!r}: must be the path of a folder")
+    folder = out or (Path(written) if written is not None else None)
     values = _merged(values, options, path)
     experiment = resolve(from_options(values))
     if folder is not None:
@@ -137,7 +140,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     """The comparison table and, where asked for, the audit's findings."""
     from rich.table import Table
 
-    from firma.cli.console import out
+    from firma.cli.console import out, print_table
     from firma.results import compare
 
     config, facts = experiment.config, results[0].config
@@ -148,7 +151,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():
         table.add_row(name, *(_cell(metrics[key], form, key) for key, form in _COLUMNS.values()))
-    out.print(table)
+    print_table(table)
     if facts["dropped"]:
         dropped = ", ".join(map(str, facts["dropped"]))
         out.print(f"Clients left out, too few samples: {dropped} (--set min_samples=1 includes all).")
