@@ -6,10 +6,11 @@ in the middle of one (a server that restarts, a full disk) is left out with a wa
 """
 
 import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -203,8 +204,9 @@ class MLflow:
         self._log(metrics, len(result.history))
 
     def close(self, status: str) -> None:
-        """Tell MLflow how the run ended."""
-        self.client.set_terminated(self.run, status)
+        """Tell MLflow how the run ended; it prints the run's address, for which stdout is the wrong place."""
+        with redirect_stdout(sys.stderr):
+            self.client.set_terminated(self.run, status)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
