@@ -4,7 +4,9 @@ Tested with tensorboard 2.21.0 and mlflow-skinny 3.17.2. CI installs tensorboard
 runs where `pip install 'firma[mlflow]'` was run.
 """
 
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +154,15 @@ def test_a_thousand_clients_share_two_curves():
     assert tracking.curves(RoundOutcome(0, scores, 8, 1)) == {
         "accuracy/mean": pytest.approx(0.5), "accuracy/worst": 0.0, "sent/bytes": 8.0,
     }  # fmt: skip
+
+
+def test_the_documented_tracker_of_your_own_runs(capsys):
+    document = (Path(__file__).parent.parent / "docs" / "tracking.md").read_text()
+    (code,) = re.findall(r"<!-- tried: tracker -->\n```python\n(.*?)```", document, re.DOTALL)
+    exec(compile(code, "tracking.md", "exec"), {})
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    assert [row[:3] for row in rows] == [["fibfl", "0", "1"], ["fibfl", "0", "2"], ["fibfl", "0", "3"]]
+    assert all(0 <= float(row[4]) <= float(row[3]) <= 1 for row in rows)
 
 
 def test_names_of_runs_are_names_of_folders():
