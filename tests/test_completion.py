@@ -28,6 +28,7 @@ print(json.dumps([found, [name for name in ("torch", "numpy", "matplotlib") if n
 def test_commands_options_and_values_are_completed_without_loading_torch():
     from firma.cli import COMMANDS
     from firma.methods import METHODS
+    from firma.models.catalogue import MODELS
 
     expected = {
         "firma ": [*COMMANDS],
@@ -39,6 +40,8 @@ def test_commands_options_and_values_are_completed_without_loading_torch():
         "firma run --wire int": ["int8"],
         "firma run --backend ": ["auto", "autograd"],
         "firma run --device c": ["cpu", "cuda"],
+        "firma run --model ": [*MODELS],
+        "firma sweep grid.toml --engine ": ["simulation", "ray"],
         "firma run --dataset ": ["digits", "mnist", "fashion-mnist", "cifar10"],
         "firma run --dataset my-file": [],  # the shell completes files
         "firma run --scenario dir": ["dir-0.1", "dir-0.5"],

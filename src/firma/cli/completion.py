@@ -44,6 +44,11 @@ def presets() -> list[str]:
     return list(PRESETS)
 
 
+def models() -> list[str]:
+    """The built-in models, as in `firma.models.catalogue`, which loads torch."""
+    return ["mlp", "cnn", "resnet", "transformer"]
+
+
 def devices() -> list[str]:
     """The usual kinds of devices."""
     from firma.settings import DEVICES
@@ -74,6 +79,7 @@ OF_FIELD: dict[str, Completion] = {
     "dataset": datasets,
     "scenario": scenarios,
     "method": methods,
+    "model": models,
     "device": devices,
     "settings": settings,
 }

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 
 from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
 
 
 def doctor(
     ring: RingPath,
     identity: IdentityFolder = DEFAULT_IDENTITY,
     listen: Listen = None,
+    model: AllowedModel = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
     json: Json = False,
 ) -> None:
@@ -25,7 +26,7 @@ def doctor(
     if json:
         findings = [
             {"about": each.about, "passed": each.passed, "says": each.says}
-            for each in probe(agreed, identity, listen, wait)
+            for each in probe(agreed, identity, listen, wait, model)
         ]
         passed = all(each["passed"] for each in findings)
         print_json({"digest": agreed.digest.hex(), "passed": passed, "checks": findings})
@@ -34,7 +35,7 @@ def doctor(
         return
     typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
     failed = 0
-    for finding in probe(agreed, identity, listen, wait):
+    for finding in probe(agreed, identity, listen, wait, model):
         failed += not finding.passed
         typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
     if failed:

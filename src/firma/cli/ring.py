@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from firma.cli import completion
-from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
+from firma.cli.options import Changes, Clients, Dataset, Json, Participation, Preset, Scenario, Seed, changes
 from firma.methods import DEFAULT_METHOD
 
 
@@ -20,6 +20,7 @@ def ring(
             help="A method with topology ring; its passes and retention are used.", autocompletion=completion.methods
         ),
     ] = DEFAULT_METHOD,
+    participation: Participation = 1.0,
     seed: Seed = 0,
     set_: Changes = None,
     json: Json = False,
@@ -36,7 +37,7 @@ def ring(
     from firma.cli.console import print_json, print_table
     from firma.ring_cost import ring_report
 
-    report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed)
+    report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed, participation)
     if json:
         print_json(report)
         return
@@ -50,6 +51,8 @@ def ring(
     table.add_row("cost, 2-opt", f"{report['cost_optimised']:.4f}")
     table.add_row("saving", f"{report['saving_percent']:.1f} %")
     table.add_row("order", " ".join(str(client) for client in report["order"]))
+    if "participants" in report:
+        table.add_row("clients per round", str(report["participants"]))
     table.add_row("passes per round", str(report["passes"]))
     table.add_row("spectral radius, one pass", f"{report['spectral_radius_pass']:.4f}")
     table.add_row("spectral radius, whole round", f"{report['spectral_radius_round']:.4f}")

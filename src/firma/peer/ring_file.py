@@ -14,11 +14,19 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.mixing.kind import kind_of
+from firma.models.build import ModelSpec, checked_name, run_settings
+from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# Fields of a task that were added since version 0.2, and the value that leaves everything as it was. It is left out of
+# the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
+NEUTRAL_TASK: Mapping[str, Any] = {
+    "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
+}  # fmt: skip
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Site(BaseModel):
@@ -32,14 +40,40 @@ class Site(BaseModel):
 
 
 class Task(BaseModel):
-    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`."""
+    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`.
+
+    A model is a built-in name or MODULE:FUNCTION. Its code does not travel: every site must have it, and `files` holds
+    the SHA-256 of each file of it, `layout` the shapes of the tensors that members send, and `frozen` the SHA-256 of
+    the parameters that are never trained, so that a site that would build another model notices.
+    """
 
     model_config = _STRICT
 
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     labels: tuple[str, ...] = Field(min_length=2)
     scale: float = Field(1 / 255, gt=0)
-    model: Literal["mlp"] = "mlp"
+    model: Annotated[str, AfterValidator(checked_name)] = "mlp"
+    model_set: Mapping[str, Any] = Field(default_factory=dict)  # parameters of the model
+    head: str = ""  # where one module is cut: the name of its head
+    dtype: Literal["float32", "int64"] = "float32"  # what the model reads: numbers (or scaled bytes), or tokens
+    layout: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default_factory=dict)
+    files: Mapping[str, _Sha256] = Field(default_factory=dict)
+    frozen: Literal[""] | _Sha256 = ""
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the model computes for one input."""
+        return len(self.labels)
+
+    @property
+    def is_own_code(self) -> bool:
+        """Whether the model is MODULE:FUNCTION, code that every site must have."""
+        return self.model not in MODELS
+
+    def stable(self) -> dict[str, Any]:
+        """The fields that identify the task, as plain data."""
+        found = self.model_dump(mode="json")
+        return {key: value for key, value in found.items() if key not in NEUTRAL_TASK or value != NEUTRAL_TASK[key]}
 
 
 class Ring(BaseModel):
@@ -78,7 +112,8 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+        agreed = self.model_dump(mode="json") | {"task": self.task.stable()}
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,6 +169,7 @@ def checked(values: Mapping[str, Any]) -> Ring:
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
     if endless:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
+    _check_model(ring)
     row, hyper = ring.row, ring.hyper
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
@@ -164,6 +200,29 @@ def _check_members(ring: Ring) -> None:
         raise BadInput("ring file: labels must not repeat")
 
 
+def _check_model(ring: Ring) -> None:
+    """What can be said about the model without its code."""
+    task = ring.task
+    try:
+        run_settings(ModelSpec(task.model), ring.set)
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
+    if task.model == "mlp" and task.model_set:
+        name = next(iter(task.model_set))
+        raise BadInput(f"ring file: {name} of model mlp belongs into [set], not into [task.model_set]")
+    if task.is_own_code and not (task.files and task.layout):
+        raise BadInput(
+            f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
+            "with firma ring-file"
+        )
+    for name, value in task.model_set.items():
+        every = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(each, float) and not math.isfinite(each) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be finite")
+        if not all(isinstance(each, bool | int | float | str) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be a number, text, a truth value, or a list")
+
+
 def site_toml(site: Site) -> str:
     """A member as TOML, to be sent to the others."""
     return f"name = {_text(site.name)}\naddress = {_text(site.address)}\ncertificate = '''\n{site.certificate}'''\n"
@@ -173,9 +232,16 @@ def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
     values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
-        lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
+    task = ring.task.stable()
+    inner = {f"task.{key}": task.pop(key) for key in ("model_set", "layout", "files") if key in task}
+    for title, table in {"set": dict(ring.set), "task": task, **inner}.items():
+        lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
+
+
+def _key(name: str) -> str:
+    """A TOML key, quoted where it contains more than letters, digits, _ and -."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
 
 
 def _text(value: object) -> str:
