@@ -11,7 +11,8 @@ from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.flower.messages import INSTALL, flower
 from firma.peer.ring_file import Task
-from firma.training.backend import Backend, accuracy, choose, portable, resume
+from firma.tasks.task import CLASSIFICATION
+from firma.training.backend import Backend, choose, metrics, portable, resume
 from firma.training.local_step import Client, ClientData
 from firma.training.preflight import prepare
 
@@ -26,7 +27,7 @@ class AddOne:
         client.data = replace(client.data, labels=torch.zeros(10 + client.number, dtype=torch.int64))
         client.memory["seen"] = torch.full((job.number + 1,), job.number)
 
-    def correct(self, client, test):
+    def outputs(self, client, test):
         raise AssertionError("it knows metrics only")
 
 
@@ -83,7 +84,7 @@ def test_what_a_client_remembers_may_grow():
     new = Client(0, data, torch.zeros(3), {"seen": torch.zeros(0, dtype=torch.int64)})
     resume(FOREIGN, new, portable(FOREIGN, old))
     assert torch.equal(new.parameters, old.parameters) and torch.equal(new.memory["seen"], old.memory["seen"])
-    assert accuracy(FOREIGN, AddOne(), new, test=True) == 0.25
+    assert metrics(FOREIGN, AddOne(), new, CLASSIFICATION, test=True) == {"accuracy": 0.25}
 
 
 @WITHOUT_FLOWER

@@ -16,6 +16,7 @@ from firma.methods import lookup
 from firma.schedule import Phase, plan
 from firma.seeds import torch_seed
 from firma.settings import Hyper
+from firma.tasks.task import CLASSIFICATION
 from firma.training.backend import drawing, portable, resume, train_round
 from firma.training.local_step import Job, new_client, recipe
 
@@ -209,7 +210,7 @@ def test_a_checkpoint_holds_what_a_client_keeps_in_its_context():
     ready = loaded(app, START, described, lambda client: {"partition-id": client})
     (made,) = templates(ready, 0, [0])
     trains, row = backend(ready, made), lookup("local")
-    job, plan_ = Job(recipe(row, Hyper()), (Phase("model", 1),), 64), plan(row, Hyper(), 1, 3, 0)
+    job, plan_ = Job(recipe(row, Hyper(), CLASSIFICATION), (Phase("model", 1),), 64), plan(row, Hyper(), 1, 3, 0)
 
     def fresh():
         return new_client(0, unknown_data(), made.model.flat(), made.model, job.recipe)
@@ -332,6 +333,19 @@ def test_the_name_of_the_accuracy_can_be_given():
         app, JOINT + ",gate=yes", 3, 1, initial=START, head=["fc.*"], accuracy="eval_acc", train_accuracy="train_acc"
     )
     assert result.history.tolist() == [[0.125] * 3]
+    assert {name: values.tolist() for name, values in result.curves.items()} == {
+        "eval_acc": [[0.125] * 3],
+        "eval_loss": [[2.0] * 3],
+    }
+
+
+def test_a_run_that_diverges_says_so_once():
+    app = message_app(same, evaluate=lambda *_: {"accuracy": 0.1, "loss": float("nan")})
+    with pytest.warns(UserWarning) as said:
+        firma.flower.run(app, "local", 2, 3, initial=START)
+    assert [str(each.message) for each in said] == [
+        "training diverged: the loss of client 0 and 1 others is not a finite number after round 1"
+    ]
 
 
 def test_a_numpy_clients_metrics_and_config():

@@ -2,6 +2,7 @@
 
 import platform
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from firma.encoding import Wire, checked_wire
 from firma.engines.engine import Federation, RoundOutcome
@@ -25,6 +27,7 @@ from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.settings import Hyper
+from firma.tasks.diagnosis import diverged
 from firma.training.local_step import BUFFER
 
 OnRound = Callable[[RoundOutcome], None]
@@ -124,9 +127,14 @@ def _run(
     )  # fmt: skip
     record = Audit(models[0].layout(), neighbours(federation.order)) if audit else None
     running = Simulation(federation, record)
-    outcomes = []
+    outcomes: list[RoundOutcome] = []
+    warned = False
     for outcome in running.rounds():
         outcomes.append(outcome)
+        found = diverged(outcome.number, outcome.metrics, hyper.rate).partition(";")[0]  # the rest is not for apps
+        if found and not warned:
+            warnings.warn(found, UserWarning, stacklevel=3)
+            warned = True
         if on_round is not None:
             on_round(outcome)
     return Result(
@@ -142,8 +150,16 @@ def _run(
         audit=record.summary() if record is not None else None,
         parameters=running.parameters,
         template=models[0],
+        curves=_curves(outcomes),
         buffers=tuple({name: each[name] for name in each if BUFFER + name != CONTEXT} for each in running.buffers),
     )
+
+
+def _curves(outcomes: Sequence[RoundOutcome]) -> dict[str, NDArray[np.float64]]:
+    """(rounds, N) of every other metric that the app reports; NaN where it does not."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
+    missing = np.full(len(outcomes[0].scores), np.nan)
+    return {name: np.stack([outcome.metrics.get(name, missing) for outcome in outcomes]) for name in names}
 
 
 def _config(

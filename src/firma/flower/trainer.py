@@ -66,8 +66,8 @@ class FlowerTrainer:
         client.data = replace(client.data, labels=_counted(reply.samples))
         self._last[client.number] = reply
 
-    def correct(self, client: Client, test: bool) -> int:
-        """Not known: an app reports metrics, not answers."""
+    def outputs(self, client: Client, test: bool) -> Tensor:
+        """Not known: an app reports metrics, not outputs."""
         raise BadInput(f"flower app {self._app.described.app!r} reports metrics only, so nothing else can be scored")
 
     def metrics(self, client: Client, test: bool) -> dict[str, float]:
@@ -129,7 +129,8 @@ def _counted(samples: int) -> Tensor:
 
 def _numbers(reply: Reply) -> dict[str, float]:
     """The metrics that are single numbers."""
-    return {name: float(value) for name, value in reply.metrics.items() if isinstance(value, int | float)}
+    numbers = {name: float(value) for name, value in reply.metrics.items() if isinstance(value, int | float)}
+    return {name: value for name, value in numbers.items() if name != "num-examples"}
 
 
 def _metric(reply: Reply, name: str, kind: Kind) -> float:

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
+from firma.tasks.scores import gate_score, scores
+from firma.tasks.task import Task
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
 from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
@@ -45,7 +47,7 @@ class Backend:
     draws: bool  # layers may draw from generators of the whole process
     smallest: int = 1  # samples that a batch must have
     notes: tuple[str, ...] = ()  # what else is worth knowing, for people
-    # Metrics on a client's test or training data, "accuracy" among them, where the trainer knows nothing but metrics
+    # Metrics on a client's test or training data, the task's main one among them, where a trainer knows metrics only
     reports: Callable[[Trainer, Client, bool], Mapping[str, float]] | None = None
 
     def described(self, count: int) -> str:
@@ -117,21 +119,28 @@ def by_autograd(model: SplitModel, device: torch.device, reason: str, smallest: 
 def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int) -> float:
     """Local training for one client and one round; shared by the simulation and real peers.
 
-    Returns the training accuracy where a gate asks for it, else 1.
+    Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, replace(job, number=plan.number), generator(seed, "batches", client.number, plan.number))
     if plan.gate is None:
         return 1.0
     with seeded(backend, seed, "evaluation", client.number):
-        return accuracy(backend, trainer, client, test=False)
+        return gate_accuracy(backend, trainer, client, job.recipe.task)
 
 
-def accuracy(backend: Backend, trainer: Trainer, client: Client, test: bool) -> float:
-    """A client's accuracy on its test or training data: counted, or as the backend reports it."""
+def metrics(backend: Backend, trainer: Trainer, client: Client, task: Task, test: bool) -> dict[str, float]:
+    """Every metric of the task on a client's test or training data: computed, or as the backend reports them."""
     if backend.reports is not None:
-        return backend.reports(trainer, client, test)["accuracy"]
-    return trainer.correct(client, test) / len(client.data.test_labels if test else client.data.labels)
+        return dict(backend.reports(trainer, client, test))
+    return scores(task, trainer.outputs(client, test), client.data.test_labels if test else client.data.labels)
+
+
+def gate_accuracy(backend: Backend, trainer: Trainer, client: Client, task: Task) -> float:
+    """What the accuracy gate compares, on a client's training data: computed, or as the backend reports it."""
+    if backend.reports is not None:
+        return backend.reports(trainer, client, False)[task.main]
+    return gate_score(task, trainer.outputs(client, test=False), client.data.labels)
 
 
 def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> AbstractContextManager[None]:
