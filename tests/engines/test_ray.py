@@ -16,6 +16,7 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
+from firma.tasks.task import OwnFunction, Task
 
 pytest.importorskip("ray")
 from firma.engines.actor_pool import ActorPool
@@ -51,6 +52,29 @@ def test_same_figures_as_the_simulation(make_federation, pools, method, processe
 def test_fewer_clients_than_processes(make_federation, pools, clients):
     federation = make_federation("fibfl++", clients, rounds=6)
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_tasks_and_losses_of_ones_own_run_on_ray_too(make_federation, pools, own):
+    def huber(outputs, targets):
+        return nn.functional.huber_loss(outputs, targets, delta=0.3)
+
+    federation = make_federation("fibfl++", 4, rounds=6, threshold=0.2)
+    data = [
+        replace(each, labels=each.inputs[:, :2] * 3, test_labels=each.test_inputs[:, :2] * 3)
+        for each in federation.data
+    ]
+    model = SplitModel(*mlp((FEATURES,), 2, 16, 8))
+    loss = OwnFunction("huber", huber) if own else None
+    task = Task("regression", loss, (OwnFunction("bias", lambda outputs, targets: (outputs - targets).mean()),), True)
+    federation = replace(federation, data=data, models=[model], task=task)
+    ours, theirs = RayFederation(federation, pools[3]), Simulation(federation)
+    for mine, other in zip(ours.rounds(), theirs.rounds(), strict=True):
+        np.testing.assert_allclose(mine.scores, other.scores, **CLOSE)
+        assert mine.metrics.keys() == other.metrics.keys() >= {"loss", "mae", "bias", "train_r2"}
+        for name, values in other.metrics.items():
+            np.testing.assert_allclose(mine.metrics[name], values, **CLOSE)
+    torch.testing.assert_close(ours.parameters, theirs.parameters, **CLOSE)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
