@@ -739,6 +739,16 @@ def test_what_a_client_draws_is_torchs_own_at_its_address():
     torch.testing.assert_close(result.parameters[1], copy.flat(), rtol=1e-4, atol=1e-6)
 
 
+def test_a_loss_of_the_users_own_may_draw_too():
+    def noisy(outputs, targets):
+        return nn.functional.cross_entropy(outputs + torch.rand_like(outputs), targets)
+
+    pair = seeded(lambda: (nn.Sequential(nn.Linear(6, 12), nn.Tanh()), nn.Linear(12, 3)))
+    runs = [train(pair, clients=4, workers=workers, loss=noisy) for workers in (1, 2, 3)]
+    assert all(torch.equal(each.parameters, runs[0].parameters) for each in runs)
+    assert "autograd, 3 at a time" in runs[2].backend
+
+
 def test_batch_normalisation_trains_on_all_cores():
     runs = [train(seeded(normed), workers=workers, clients=4) for workers in (1, 2, 3)]
     assert "autograd, 3 at a time" in runs[2].backend

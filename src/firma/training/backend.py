@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
+from firma.tasks.losses import LOSSES
 from firma.tasks.scores import gate_score
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
@@ -77,12 +78,12 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
             threads=1,
             draws=False,
         )
-    return by_autograd(model, device, reason)
+    return by_autograd(model, device, recipe, reason)
 
 
-def by_autograd(model: SplitModel, device: torch.device, reason: str, smallest: int = 1) -> Backend:
+def by_autograd(model: SplitModel, device: torch.device, recipe: Recipe, reason: str, smallest: int = 1) -> Backend:
     """Training by autograd, for this reason."""
-    quiet = steady(model.extractor) and steady(model.head)
+    quiet = steady(model.extractor) and steady(model.head) and recipe.objective in LOSSES.values()
     parallel: Parallel = "no"
     notes = []
     if device.type == "cpu":

@@ -59,7 +59,7 @@ def prepare(
             UserWarning,
             stacklevel=2,
         )
-        backend = by_autograd(model, device, f"the compiled kernels differ from autograd in {different}")
+        backend = by_autograd(model, device, recipe, f"the compiled kernels differ from autograd in {different}")
     if samplewise(model.extractor) and samplewise(model.head):
         return backend
     return _tried(backend, model, device, recipe, batch, data)
@@ -146,7 +146,7 @@ def _tried(
             stacklevel=3,
         )
     if found.single:
-        backend = by_autograd(model, device, backend.reason, smallest=2)
+        backend = by_autograd(model, device, recipe, backend.reason, smallest=2)
     kept = (*found.counters, *found.state)
     if not kept or backend.parallel == "no":
         return backend
