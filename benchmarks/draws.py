@@ -21,13 +21,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firma.engines.client_group import ClientGroup, cores, torch_threads
+from firma.engines.client_group import ClientGroup, cores
 from firma.engines.engine import Federation
 from firma.methods import METHODS
 from firma.models import SplitModel
 from firma.seeds import generator, torch_seed
 from firma.settings import Hyper
 from firma.training.autograd_trainer import AutogradTrainer
+from firma.training.backend import torch_threads
 from firma.training.local_step import ClientData, Job
 
 CLIENTS, SAMPLES, ROUNDS = 8, 512, 4

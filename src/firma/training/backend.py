@@ -132,6 +132,19 @@ def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> Abstract
     return drawing(torch_seed(seed, purpose, *address)) if backend.draws else nullcontext()
 
 
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """torch (and the sgemm in it) with that many threads of its own, for a while; None changes nothing."""
+    before = torch.get_num_threads()
+    if count is not None and count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count is not None and count != before:
+            torch.set_num_threads(before)
+
+
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
     """Parameters and memory by name in torch's layout, so that a client may resume on another device or backend."""
     kept = {"parameters": client.parameters} | client.memory
