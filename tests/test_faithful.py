@@ -622,6 +622,22 @@ def test_reparametrised_layers_train_as_in_a_plain_loop(norm):
     assert train(pair, clients=2, rounds=1).metrics["mean_accuracy"] > 0
 
 
+def test_one_module_with_hooks_and_computed_weights_is_cut_as_it_is():
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.fc = parametrizations.weight_norm(nn.Linear(6, 4)), nn.Linear(4, 3)
+            self.layer.bias.register_hook(lambda gradient: gradient * 0)
+            self.kept = self.layer.weight  # computed, which deepcopy alone refuses
+
+        def forward(self, x):
+            return self.fc(torch.tanh(self.layer(x)))
+
+    module = seeded(Whole)
+    result = train(module, "local", head="fc")
+    assert torch.equal(result.model(0).extractor.layer.bias, module.layer.bias), "its gradient was zero"
+
+
 def test_unused_parameters_are_told_and_stay():
     class Half(nn.Module):
         def __init__(self):
