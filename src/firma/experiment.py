@@ -372,7 +372,7 @@ def _described(
         "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
-        "set": given_settings(config.settings, federation.hyper, experiment.split),
+        "set": given_settings(run_settings(experiment.model, config.settings), federation.hyper, experiment.split),
         "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
         "model": model,
