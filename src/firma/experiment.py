@@ -37,7 +37,7 @@ from firma.schedule import participant_count
 from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
-from firma.tasks.task import CLASSIFICATION, Task
+from firma.tasks.task import CLASSIFICATION, TITLES, Task
 from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.local_step import ClientData, as_tensor
 
@@ -137,7 +137,7 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
 
 def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterator[Result]:
     """`execute`, with progress on stderr."""
-    with shown(experiment.rounds, len(experiment.runs)) as show:
+    with shown(experiment.rounds, len(experiment.runs), TITLES[experiment.task.main]) as show:
 
         def both(method: str, seed: int, outcome: RoundOutcome) -> None:
             show(method, seed, outcome)
@@ -150,7 +150,7 @@ def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterat
 def _recorded(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
     """One run, recorded by the trackers that were asked for; what `on_round` raises is passed on untouched."""
     config, calling = experiment.config, False
-    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned))
+    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned), experiment.task.main)
     with tracked(config.tensorboard, config.mlflow, facts) as tracker:
 
         def after_round(method: str, seed: int, outcome: RoundOutcome) -> None:
@@ -348,6 +348,8 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "rounds": experiment.rounds,
         "participation": config.participation,
         "preset": config.preset,
+        "task": experiment.task.name,
+        **_task_record(experiment.task),
         "model": {"name": model.name, **model.settings},
         "device": config.device,
         "wire": config.wire,

@@ -67,7 +67,7 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
         (["split", "--scenario", "natural"], "does not name the client of each row"),
         (["split", "--clients", "0"], "at least 1"),
-        (["split", "--set", "split_seed=none", "--seed", "-1"], "'--seed'"),
+        (["split", "--set", "split_seed=none", "--seed", "-1"], "--seed must be at least 0"),
         (["split", "--out", "/dev/null/x.png"], "cannot write this file"),
     ],
 )

@@ -11,7 +11,7 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
-from firma.tasks.task import TaskName
+from firma.tasks.task import TITLES, TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
@@ -153,7 +153,8 @@ def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]
     note = "the first run on a machine compiles the kernels"
     if experiment.config.engine == "ray":
         note = "Ray and its workers take about ten seconds to start"
-    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
+    metric = TITLES[experiment.task.main]
+    with shown(experiment.rounds, len(experiment.runs), metric, note) as on_round:
         return list(execute(experiment, on_round))
 
 
