@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from firma.atomic_files import check_writable
-from firma.data.dataset import Array, Dataset, load_dataset
-from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
+from firma.data.dataset import Array, Dataset, OnProgress, load_dataset
+from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario, input_form
 from firma.data.scenarios import parse
+from firma.data.standardise import warn_of_scales
 from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, lookup
@@ -78,15 +79,20 @@ def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Resu
     return execute(resolve(config), on_round or config.on_round)
 
 
-def resolve(config: RunConfig) -> Experiment:
-    """Check all that can be checked before training, load the data, and look up the numbers of every run."""
+def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experiment:
+    """Check all that can be checked before training, load the data, and look up the numbers of every run.
+
+    `on_progress` is called while data are read, see `load_dataset`.
+    """
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
     numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
     split = split_for(config.preset, config.settings)
     device_of(config.device)
-    dataset = load_dataset(config.dataset)
+    dataset = load_dataset(config.dataset, on_progress)
+    if split.standardise == "none":
+        warn_of_scales(dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
@@ -98,7 +104,7 @@ def resolve(config: RunConfig) -> Experiment:
         dataset,
         scenario=config.scenario or default_scenario(dataset),
         split=split,
-        clients=config.clients or dataset.clients,
+        clients=dataset.clients if config.clients is None else config.clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
     )
@@ -119,7 +125,7 @@ def assemble(
     clients = len(partition.train)
     own = hyper.initial == "per-client"
     sizes = (hyper.hidden, hyper.embedding)
-    inputs = InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
+    inputs = InputSpec(dataset.shape, *input_form(dataset, partition))
     models = [
         build_model(source, inputs, dataset.classes, sizes, seed, client) for client in range(clients if own else 1)
     ]
@@ -229,11 +235,11 @@ def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
         """Bytes stay bytes: a batch is scaled when it is used, see benchmarks/README.md."""
         return torch.from_numpy(np.ascontiguousarray(stored) if stored.dtype == np.uint8 else stored.astype(np.float32))
 
+    _, scale = input_form(dataset, partition)
+
     def one(client: int) -> ClientData:
         x_train, x_test = client_inputs(dataset, partition, client)
         train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
-        return ClientData(
-            tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), dataset.scale
-        )
+        return ClientData(tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), scale)
 
     return [one(client) for client in range(len(partition.train))]

@@ -24,7 +24,7 @@ SETTINGS = (
 )
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
-Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
+Clients = Annotated[int | None, typer.Option(min=1, help=_HELP["clients"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
 Address = Annotated[str | None, typer.Option(help=_HELP["address"])]

@@ -29,10 +29,13 @@ def ring(
     """
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import out, print_json, reading
+    from firma.data.dataset import load_dataset
     from firma.ring_cost import ring_report
 
-    report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed)
+    with reading() as show:
+        source = load_dataset(dataset, show)
+    report = ring_report(source, scenario, method, clients, preset, changes(set_), seed)
     if json:
         print_json(report)
         return

@@ -39,13 +39,14 @@ def run(
     Example: firma run --dataset digits --scenario dir-0.1 --method all --seeds 3 --out results/dir
     """
     from firma.atomic_files import check_writable
-    from firma.cli.console import print_json
+    from firma.cli.console import print_json, reading
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
     folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
     values = _merged(values, options, path)
-    experiment = resolve(from_options(values))
+    with reading() as show:
+        experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
     results = _train(experiment)

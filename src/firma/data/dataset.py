@@ -1,9 +1,10 @@
-"""A data set in memory, and how it is loaded: by name, by file, or from arrays."""
+"""A data set in memory, and how it is loaded: by name, by file or folder, or from arrays."""
 
 import gzip
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
 SPLIT_SEED = 42
+MANIFEST = "firma-split.json"  # marks a folder that `firma split --export` wrote
+HUGGING_FACE_FILES = ("dataset_dict.json", "state.json")  # one of them marks a folder that `save_to_disk` wrote
 _FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DOTALL)
 
 
@@ -44,6 +47,7 @@ class Dataset:
     client_train: Integers | None = None
     client_test: Integers | None = None
     client_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # names of the features of a table, in order; empty if they have none
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,33 +56,43 @@ class Dataset:
 
 
 DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] | TorchDataset[Any]"
+OnProgress: TypeAlias = (
+    "Callable[[str, int, int], None]"  # called with what is read, how many items so far, of how many
+)
 
 
-def load_dataset(source: DatasetSource) -> Dataset:
-    """Load a data set: by name, from a file, from arrays (x, y) or (x, y, x_test, y_test), or from torch data sets.
+def load_dataset(source: DatasetSource, on_progress: OnProgress | None = None) -> Dataset:
+    """Load a data set: by name, from a file or folder, from arrays (x, y) or (x, y, x_test, y_test), or from torch.
 
     A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
-    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column. A `Dataset` is returned as it is.
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column. A folder holds images in one subfolder
+    per class (FOLDER:32x32 resizes them), a data set of Hugging Face's `save_to_disk`, or what `firma split --export`
+    wrote. A `Dataset` is returned as it is. `on_progress` is called while many items are read.
     """
     if isinstance(source, Dataset):
         return source
     if isinstance(source, str | os.PathLike):
-        return _by_name(os.fspath(source))
+        return _by_name(os.fspath(source), on_progress or no_progress)
     from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
-        return from_torch(source)
-    if isinstance(source, tuple) and source and is_torch(source[0]):
-        return from_torch(*source)
-    if isinstance(source, tuple) and len(source) > 1:
+        return from_torch(source, None, on_progress or no_progress)
+    if isinstance(source, tuple) and len(source) == 2 and is_torch(source[0]):
+        return from_torch(source[0], source[1], on_progress or no_progress)
+    if isinstance(source, tuple) and len(source) in (2, 4):
         return from_arrays(*source)
+    got = f"a tuple of {len(source)}" if isinstance(source, tuple) else f"type {type(source).__name__}"
     raise BadInput(
-        f"dataset: type {type(source).__name__} is not supported; pass a name, a file, a tuple of arrays (x, y) or "
+        f"dataset: {got} is not supported; pass a name, a file, a folder, a tuple of arrays (x, y) or "
         "(x, y, x_test, y_test), or a torch Dataset"
     )
 
 
-def _by_name(name: str) -> Dataset:
+def no_progress(what: str, done: int, total: int) -> None:
+    """Nobody follows the progress."""
+
+
+def _by_name(name: str, on_progress: OnProgress) -> Dataset:
     if name == "digits":
         return digits()
     if name in PUBLIC:
@@ -87,7 +101,32 @@ def _by_name(name: str) -> Dataset:
         from firma.data.user_files import read_file
 
         return read_file(Path(file[1]), file[2])
-    raise BadInput(f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet")
+    folder, _, detail = (name, "", "") if Path(name).is_dir() else name.rpartition(":")
+    if folder and Path(folder).is_dir():
+        return _by_folder(Path(folder), detail or None, on_progress)
+    if Path(name).is_file():
+        kind = Path(name).suffix or "without an ending"
+        raise BadInput(
+            f"dataset = {name!r}: files {kind} are not supported; save the data as .csv (UTF-8), .parquet or .npz"
+        )
+    raise BadInput(
+        f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet, or a folder of images"
+    )
+
+
+def _by_folder(folder: Path, detail: str | None, on_progress: OnProgress) -> Dataset:
+    """A folder of the user's; `detail` is what follows its name and a colon: a column, or the size of images."""
+    if (folder / MANIFEST).is_file():
+        from firma.data.exported import read_exported
+
+        return read_exported(folder, detail)
+    if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
+        from firma.data.hugging_face import read_hugging_face
+
+        return read_hugging_face(folder, detail, on_progress)
+    from firma.data.image_folder import read_image_folder
+
+    return read_image_folder(folder, detail, on_progress)
 
 
 def digits() -> Dataset:

@@ -1,16 +1,29 @@
 """A data set from the user's own arrays: checked, labels numbered, a fifth held out if there are no test data."""
 
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from firma.data.dataset import SPLIT_SEED, Array, Dataset, Integers
+from firma.data.dataset import (
+    SPLIT_SEED,
+    Array,
+    Dataset,
+    DatasetSource,
+    Integers,
+    OnProgress,
+    load_dataset,
+    no_progress,
+)
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
+
+_EVERY = 256  # items between two calls of on_progress
+_TWICE = 64
 
 
 def from_arrays(
@@ -56,22 +69,41 @@ def from_arrays(
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
-    return dataset if client is None else natural(dataset, client, client_test)
+    return dataset if client is None else _owned(dataset, client, client_test)
 
 
-def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -> Dataset:
+def natural(source: DatasetSource, client: Array, client_test: Array | None = None) -> Dataset:
     """A data set whose rows belong to clients: `client` holds the client of each training row, (n,) numbers or names.
 
-    `client_test` does the same for the test rows; without it, each client is tested on rows that have the class
-    proportions of its training data.
+    `source` is what `load_dataset` takes. `client_test` names the clients of the test rows; without it, each client is
+    tested on rows that have the class proportions of its training data. Of arrays (x, y) and of a torch Dataset without
+    test data, a fifth of each client's rows is held out.
     """
+    if is_torch(source):
+        return from_arrays(*_stacked(source, no_progress), None, None, client, client_test, type(source).__name__)
+    if isinstance(source, tuple) and source and not is_torch(source[0]):
+        if len(source) not in (2, 4):
+            raise BadInput(f"natural: a tuple of {len(source)} is not supported; pass (x, y) or (x, y, x_test, y_test)")
+        x, y, x_test, y_test = (*source, None, None)[:4]
+        return from_arrays(x, y, x_test, y_test, client, client_test)
+    dataset = load_dataset(source)
+    if isinstance(source, str | os.PathLike) and dataset.client_train is not None:
+        raise BadInput(f"natural: {dataset.name} already names the client of each row; pass it to firma.run as it is")
+    return _owned(dataset, client, client_test)
+
+
+def _owned(dataset: Dataset, client: Array, client_test: Array | None) -> Dataset:
+    """The data set with the client of each training row, and of each test row if that is known too."""
     values = np.asarray(client)
     for what, each, rows in (
         ("client", values, len(dataset.y_train)),
         ("client_test", client_test, len(dataset.y_test)),
     ):
         if each is not None and np.shape(each) != (rows,):
-            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; must be ({rows},), one per row")
+            kind = "training" if what == "client" else "test"
+            raise BadInput(
+                f"dataset {dataset.name}: {what} has shape {np.shape(each)}; must be ({rows},), one per {kind} row"
+            )
     owners, names = _numbered(_joined(values, client_test), "client", dataset.name)
     tests = None if client_test is None else owners[len(values) :]
     return replace(
@@ -85,10 +117,12 @@ def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":
     return torch_data is not None and isinstance(source, torch_data.Dataset)
 
 
-def from_torch(train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = None) -> Dataset:
-    """Torch data sets of pairs (input, label), read once into memory."""
-    x_test, y_test = (None, None) if test is None else _stacked(test)
-    return from_arrays(*_stacked(train), x_test, y_test, name=type(train).__name__)
+def from_torch(
+    train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = None, on_progress: OnProgress = no_progress
+) -> Dataset:
+    """Torch data sets of pairs (input, label), read once into memory; one that draws its items at random is refused."""
+    x_test, y_test = (None, None) if test is None else _stacked(test, on_progress)
+    return from_arrays(*_stacked(train, on_progress), x_test, y_test, name=type(train).__name__)
 
 
 def validation(dataset: Dataset) -> Dataset:
@@ -114,21 +148,46 @@ def held_out(groups: Integers) -> tuple[Integers, Integers]:
     return np.sort(order[~test]), np.sort(order[test])
 
 
-def _stacked(data: "TorchDataset[Any]") -> tuple[Array, Array]:
-    tensors = getattr(data, "tensors", None)  # a TensorDataset holds its tensors
-    if isinstance(tensors, tuple) and len(tensors) == 2:
+def _stacked(data: "TorchDataset[Any]", on_progress: OnProgress) -> tuple[Array, Array]:
+    from torch.utils.data import TensorDataset
+
+    tensors = getattr(data, "tensors", None)  # a TensorDataset holds its tensors, unless a subclass changes its items
+    if isinstance(tensors, tuple) and len(tensors) == 2 and type(data).__getitem__ is TensorDataset.__getitem__:
         return tensors[0].numpy(), tensors[1].numpy()
     if not hasattr(data, "__len__"):
         raise BadInput(
             f"dataset: {type(data).__name__} has no length; pass a torch Dataset with __len__ and __getitem__"
         )
+    name, rows = type(data).__name__, len(data)
+    pairs = []
     try:
-        pairs = [(np.asarray(x), int(y)) for x, y in (data[row] for row in range(len(data)))]
-        return np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+        for row in range(rows):
+            if row % _EVERY == 0:
+                on_progress(f"reading {name}", row, rows)
+            pairs.append(_pair(data, row))
+        x, y = np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+        again = [_pair(data, row) for row in _spread(rows)]
     except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"dataset: {type(data).__name__} must return pairs (input, label), all inputs of one shape ({error})"
-        ) from None
+        raise BadInput(f"dataset: {name} must return pairs (input, label), all inputs of one shape ({error})") from None
+    on_progress(f"reading {name}", rows, rows)
+    for row, (same_x, same_y) in zip(_spread(rows), again, strict=True):
+        if not np.array_equal(x[row], same_x, equal_nan=x.dtype.kind == "f") or not np.array_equal(y[row], same_y):
+            raise BadInput(
+                f"dataset: item {row} of {name} is another one when it is read again, as with random augmentation. The "
+                "data are read once, so every epoch would see the same draw; return items without randomness and draw "
+                "in the model instead, in a layer that changes its inputs while it trains: see docs/your-data.md"
+            )
+    return x, y
+
+
+def _pair(data: "TorchDataset[Any]", row: int) -> tuple[Array, int]:
+    x, y = data[row]
+    return np.asarray(x), int(y)
+
+
+def _spread(rows: int) -> range:
+    """Rows that are read a second time; a draw that changes one item in ten is overlooked once in 400,000 times."""
+    return range(0, rows, max(1, rows // _TWICE))
 
 
 def _joined(first: Array, second: Array | None) -> Array:
