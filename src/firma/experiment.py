@@ -19,7 +19,15 @@ from torch import Tensor
 
 from firma.atomic_files import check_writable
 from firma.data.dataset import Array, Dataset, OnProgress, load_dataset
-from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario, input_form
+from firma.data.partition import (
+    Partition,
+    class_proportions,
+    client_inputs,
+    client_standardisers,
+    deal,
+    default_scenario,
+    input_form,
+)
 from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
 from firma.engines.engine import EngineOptions, Federation, Start, started
@@ -195,6 +203,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         audit=audit.summary() if audit is not None else None,
         parameters=running.parameters,
         template=federation.models[0],
+        standardisers=client_standardisers(dataset, partition),
     )
 
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
 
 _FORMAT = 1
+_STANDARDISERS = "standardisers.jsonl"  # one line for each client
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,8 @@ class Result:
     """One run of one method with one seed.
 
     `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring, `parameters` the (N, P)
-    final models, whose structure is `template`.
+    final models, whose structure is `template`. If inputs were standardised, `standardisers` are the N clients' ways to
+    do it, which new data have to go through: `result.model(i)` takes `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -43,6 +46,7 @@ class Result:
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
+    standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
@@ -89,6 +93,8 @@ class Result:
             draft = Path(name) / "draft"
             draft.mkdir()
             (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
+            if self.standardisers:
+                (draft / _STANDARDISERS).write_text("\n".join(each.as_json() for each in self.standardisers) + "\n")
             if self.parameters is not None:
                 save_file(
                     {"parameters": self.parameters.detach().cpu().contiguous()},
@@ -106,6 +112,10 @@ def load(folder: str | os.PathLike[str]) -> Result:
         values = from_dict(document)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"load: folder {str(source)!r} does not contain a saved result ({error})") from None
+    lines = source / _STANDARDISERS
+    if lines.exists():
+        fitted = tuple(standardiser_from_json(line) for line in lines.read_text().splitlines())
+        values = replace(values, standardisers=fitted)
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values

@@ -43,9 +43,10 @@ class RunConfig:
     dataset: Annotated[
         DatasetSource,
         Field(
-            description="digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv or PATH.parquet "
-            "(PATH.csv:COLUMN names the label column). From Python also a Dataset, arrays (x, y) or "
-            "(x, y, x_test, y_test), or a torch Dataset."
+            description="digits, mnist, fashion-mnist, cifar10; a file: PATH.npz, PATH.csv or PATH.parquet "
+            "(PATH.csv:COLUMN names the label column); or a folder: images in one subfolder per class (FOLDER:32x32 "
+            "resizes them), Hugging Face datasets on disk, or an exported split. From Python also a Dataset, arrays "
+            "(x, y) or (x, y, x_test, y_test), or a torch Dataset."
         ),
     ] = "digits"
     scenario: Annotated[

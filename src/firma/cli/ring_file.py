@@ -26,6 +26,13 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
+            "columns are in another order is put right, one that lacks some is refused."
+        ),
+    ] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
@@ -50,10 +57,12 @@ def ring_file(
             raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
+        features = [name.strip() for name in columns.split(",")] if columns else []
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
-            "task": {"shape": _shape(shape), "labels": _labels(labels), "scale": scale},
+            "task": {"shape": _shape(shape or str(len(features) or "")), "labels": _labels(labels), "scale": scale,
+                     "columns": features},
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -69,6 +78,10 @@ def _show_ring(path: Path, ring: "Ring") -> None:
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    if ring.task.columns:
+        typer.echo(f"  columns: {', '.join(ring.task.columns)}")
+    if ring.standardise:
+        typer.echo("  each site standardises its inputs by its own training data")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
 
 

@@ -56,9 +56,8 @@ class Dataset:
 
 
 DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] | TorchDataset[Any]"
-OnProgress: TypeAlias = (
-    "Callable[[str, int, int], None]"  # called with what is read, how many items so far, of how many
-)
+# Called while many items are read: with what is read, how many items so far, and of how many.
+OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 def load_dataset(source: DatasetSource, on_progress: OnProgress | None = None) -> Dataset:

@@ -1,7 +1,7 @@
 """A data set split among clients: training data by a scenario, matching test data, and a summary of the split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from firma.data import scenarios
 from firma.data.dataset import Array, Dataset
 from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
-from firma.data.standardise import standardised
+from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput
 from firma.settings import Split, split_for
 
@@ -72,7 +72,21 @@ def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[
     train, test = dataset.x_train[partition.train[client]], dataset.x_test[partition.test[client]]
     if partition.angles:
         train, test = rotated(train, partition.angles[client]), rotated(test, partition.angles[client])
-    return standardised(train, test, dataset.scale) if partition.standardise else (train, test)
+    if not partition.standardise:
+        return train, test
+    fitted = fit_standardiser(train, dataset.scale)
+    return fitted.apply(train), fitted.apply(test)
+
+
+def client_standardisers(dataset: Dataset, partition: Partition) -> tuple[Standardiser, ...]:
+    """How each client's inputs are standardised; empty if they are not."""
+    if not partition.standardise:
+        return ()
+    stored = replace(partition, standardise=False)
+    return tuple(
+        fit_standardiser(client_inputs(dataset, stored, client)[0], dataset.scale)
+        for client in range(len(partition.train))
+    )
 
 
 def input_form(dataset: Dataset, partition: Partition) -> tuple["np.dtype[np.generic]", float]:

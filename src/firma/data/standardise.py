@@ -78,12 +78,6 @@ def fit_standardiser(x: Array, scale: float = 1.0) -> Standardiser:
     return Standardiser(mean, np.where(constant, 1.0, np.sqrt(squares / count)), scale)
 
 
-def standardised(train: Array, test: Array, scale: float = 1.0) -> tuple[Array, Array]:
-    """Training and test inputs of one client, by the statistics of its training inputs."""
-    fitted = fit_standardiser(train, scale)
-    return fitted.apply(train), fitted.apply(test)
-
-
 def warn_of_scales(dataset: Dataset, option: str = "--standardise per-client") -> None:
     """Warn if the features of a table differ in scale by more than a factor of 100: the largest drowns the others.
 

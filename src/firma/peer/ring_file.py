@@ -16,7 +16,7 @@ from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.mixing.kind import kind_of
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
-from firma.settings import Hyper, Preset, hyper_for, sentence
+from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -32,7 +32,10 @@ class Site(BaseModel):
 
 
 class Task(BaseModel):
-    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`."""
+    """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`.
+
+    `columns` are the features of a table in their order; a site whose table has them in another order is put right.
+    """
 
     model_config = _STRICT
 
@@ -40,6 +43,7 @@ class Task(BaseModel):
     labels: tuple[str, ...] = Field(min_length=2)
     scale: float = Field(1 / 255, gt=0)
     model: Literal["mlp"] = "mlp"
+    columns: tuple[str, ...] = ()
 
 
 class Ring(BaseModel):
@@ -76,9 +80,14 @@ class Ring(BaseModel):
         return hyper_for(self.method, self.preset, self.set)
 
     @property
+    def standardise(self) -> bool:
+        """Whether each site standardises its inputs by its own training data."""
+        return split_for(self.preset, self.set).standardise == "per-client"
+
+    @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).digest()
+        return hashlib.sha256(json.dumps(_agreed(self), sort_keys=True).encode()).digest()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,6 +109,14 @@ class Ring(BaseModel):
             "this site's certificate is not in the ring file; send your site.toml again and ask for a new ring file, "
             "or pass the right --identity"
         )
+
+
+def _agreed(ring: Ring) -> dict[str, Any]:
+    """A ring as plain data; what was added since version 0.2 only where it is used, so that older digests stay."""
+    values = ring.model_dump(mode="json")
+    if not ring.task.columns:
+        del values["task"]["columns"]
+    return values
 
 
 def read_ring(path: Path) -> Ring:
@@ -162,6 +179,14 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")
+    columns = ring.task.columns
+    if columns and (len(columns),) != ring.task.shape:
+        raise BadInput(
+            f"ring file: {len(columns)} columns for inputs of shape {ring.task.shape}; the shape must be "
+            f"({len(columns)},)"
+        )
+    if len(set(columns)) < len(columns):
+        raise BadInput("ring file: columns must not repeat")
 
 
 def site_toml(site: Site) -> str:
@@ -171,9 +196,10 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
-    lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    for title, table in (("set", dict(ring.set)), ("task", ring.task.model_dump(mode="json"))):
+    values = _agreed(ring)
+    task = values.pop("task")
+    lines = [f"{key} = {_text(value)}" for key, value in values.items() if key not in ("members", "set")]
+    for title, table in (("set", dict(ring.set)), ("task", task)):
         lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
+from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
 from firma.models.build import build_model
@@ -23,8 +24,11 @@ _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, wi
 
 
 def load_own(path: str, task: Task) -> Dataset:
-    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
-    own = load_dataset(Path(path))
+    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes.
+
+    A table's columns are put into the order of the ring file, if that lists them.
+    """
+    own = in_order(load_dataset(Path(path)), task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
@@ -38,8 +42,30 @@ def load_own(path: str, task: Task) -> Dataset:
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
     scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
     return Dataset(
-        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
-    )
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale,
+        columns=own.columns,
+    )  # fmt: skip
+
+
+def standardised_own(own: Dataset) -> tuple[Dataset, Standardiser]:
+    """This site's data scaled by the mean and deviation of its training data, and these statistics: they stay here."""
+    fitted = fit_standardiser(own.x_train, own.scale)
+    return replace(own, x_train=fitted.apply(own.x_train), x_test=fitted.apply(own.x_test), scale=1.0), fitted
+
+
+def in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
+    """A table with its columns in this order; data whose columns have no names are returned as they are."""
+    if not columns or not own.columns or own.columns == columns:
+        return own
+    for what, names in (
+        ("lacks column", [name for name in columns if name not in own.columns]),
+        ("has column", [name for name in own.columns if name not in columns]),
+    ):
+        if names:
+            other = "which the ring file requires" if what == "lacks column" else "which is not in the ring file"
+            raise BadInput(f"data = {path!r}: {what} {names[0]!r}, {other}; it lists {_listed(columns)}")
+    order = [own.columns.index(name) for name in columns]
+    return replace(own, x_train=own.x_train[:, order], x_test=own.x_test[:, order], columns=columns)
 
 
 def _listed(labels: tuple[str, ...]) -> str:
