@@ -19,10 +19,15 @@ from firma.errors import BadInput
 LABEL_NAMES = ("label", "y", "class", "target")
 CLIENT_NAME = "client"
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")  # how tables spell that a value is missing
+_ROW_NUMBERS = ("id", "index", "row", "row_id", "unnamed: 0")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _DATE = re.compile(r"\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4}\b|\d\d?:\d\d")
 _NOT_A_DATE = "turn dates and times into numbers, such as days since a fixed day, or remove the column"
-_POINT = "write decimals with a point, or separate the columns by semicolons"
+_DECORATED = re.compile(r"\D{0,3}\d[\d.,' ]*\D{0,3}")
+_PLAIN = (
+    "write plain numbers with a decimal point, without separators of thousands, units or signs such as %; decimal "
+    "commas are read if semicolons separate the columns"
+)
 _NOT_TEXT = (
     "turn categories into columns of 0 and 1 (pandas.get_dummies does it), or remove the column; the label column is "
     "named after a colon, FILE:COLUMN"
@@ -81,7 +86,7 @@ def _read_csv(path: Path, column: str | None) -> Dataset:
     except UnicodeDecodeError as error:
         raise BadInput(f"dataset = {str(path)!r}: not UTF-8 text ({error}); save the file as CSV UTF-8") from None
     chosen = tuple(columns[feature] for feature in features)
-    _refuse_gaps(path, table, chosen)
+    _checked_table(path, table, chosen)
     made = from_arrays(table, names[0], client=names[1] if client is not None else None, name=path.name)
     return replace(made, columns=chosen)
 
@@ -165,9 +170,9 @@ def _refuse_cell(
 ) -> NoReturn:  # fmt: skip
     """Raise an error that names a cell that is not a number, the other columns like it, and what to do."""
     others = [columns[each] for each in features if each != feature and _number(row[each], delimiter) is None]
-    more = f" (so are {_listed(others)})" if others else ""
+    more = f" (not a number either: {_listed(others)})" if others else ""
     cell = row[feature].strip()
-    hint = _NOT_A_DATE if _DATE.match(cell) else _POINT if _DECIMAL_COMMA.fullmatch(cell) else _NOT_TEXT
+    hint = _NOT_A_DATE if _DATE.match(cell) else _PLAIN if _DECORATED.fullmatch(cell) else _NOT_TEXT
     raise BadInput(
         f"dataset = {str(path)!r}: data row {line} contains {row[feature]!r} in column {columns[feature]!r}{more}; "
         f"must be a number: {hint}"
@@ -220,7 +225,7 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
         # An empty cell becomes NaN; unsafe because float32 cannot hold every large integer exactly.
         numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     chosen = tuple(columns[feature] for feature in features)
-    _refuse_gaps(path, numbers, chosen)
+    _checked_table(path, numbers, chosen)
     words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
     made = from_arrays(numbers, words[0], client=words[1] if client is not None else None, name=path.name)
     return replace(made, columns=chosen)
@@ -245,8 +250,13 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
                 f"dataset = {str(path)!r}: the first line must name the columns, but it contains numbers: "
                 f"{_listed(columns)}"
             )
+        if len(columns) < 2:
+            raise BadInput(
+                f"dataset = {str(path)!r}: the first line is {_listed(columns)!r}, without column {wanted}; it must name "
+                "the columns, separated by commas, semicolons or tabs"
+            )
         raise BadInput(
-            f"dataset = {str(path)!r}: no column {wanted}; columns are {_listed(columns) or 'none'}; name the label "
+            f"dataset = {str(path)!r}: no column {wanted}; columns are {_listed(columns)}; name the label "
             f"column: {path}:COLUMN"
         )
     client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
@@ -260,6 +270,19 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+
+
+def _checked_table(path: Path, table: NDArray[np.float32], names: Sequence[str]) -> None:
+    """Refuse gaps, and warn of a feature that only numbers the rows: it tells rows apart but means nothing."""
+    _refuse_gaps(path, table, names)
+    for column, name in enumerate(names):
+        if name.lower() in _ROW_NUMBERS and len(np.unique(table[:, column])) == len(table) > 1:
+            warnings.warn(
+                f"dataset = {str(path)!r}: column {name!r} seems to number the rows, but is used as a feature; remove "
+                "it if it means nothing",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def _refuse_gaps(path: Path, table: NDArray[np.float32], names: Sequence[str]) -> None:
