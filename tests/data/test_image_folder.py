@@ -119,7 +119,7 @@ def test_what_is_no_image_is_said(tmp_path):
         load_dataset(tmp_path)
     (tmp_path / "notes.txt").unlink()
     Image.fromarray(np.full((6, 5), 40_000, np.uint16)).save(tmp_path / "a" / "deep.png")
-    with pytest.raises(BadInput, match="a/deep.png: pixels of mode I;16, more than eight bits"):
+    with pytest.raises(BadInput, match=r"a/deep.png: pixels of mode I;16, more than eight bits"):
         load_dataset(tmp_path)
 
 
@@ -127,7 +127,7 @@ def test_what_is_no_image_is_said(tmp_path):
 def test_images_that_lie_at_different_depths(tmp_path, stray):
     write(tmp_path, ["a", "b"])
     save(tmp_path / stray)
-    with pytest.raises(BadInput, match="cannot tell the classes from the folders of .*CLIENT/CLASS/IMAGE"):
+    with pytest.raises(BadInput, match=r"cannot tell the classes from the folders of .*CLIENT/CLASS/IMAGE"):
         load_dataset(tmp_path)
 
 

@@ -220,7 +220,7 @@ def _read_hf(path: Path, manifest: Mapping[str, Any]) -> ClientArrays:
             pixels = np.stack([np.asarray(row["image"]) for row in data])
             x = pixels if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
         else:
-            table = data.with_format("numpy", columns=names)[:]
+            table = data.with_format("numpy", columns=names, dtype=np.dtype(manifest["dtype"]))[:]
             x = np.stack([table[each] for each in names], axis=1) if manifest["columns"] else table["x"]
         y = data.features[manifest["label"]].int2str(
             list(data.select_columns([manifest["label"]])[:][manifest["label"]])

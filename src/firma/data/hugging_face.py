@@ -100,11 +100,16 @@ def _inputs(folder: Path, data: Any, names: Sequence[str], datasets: Any, on_pro
             raise BadInput(f"dataset = {str(folder)!r}: column {name!r} is empty in row {row + 1} of {half}")
     if isinstance(features[names[0]], datasets.Image):
         return _images(folder, data, names[0], on_progress, half)
-    table = data.with_format("numpy", columns=list(names))[:]
     if _is_number(features[names[0]], datasets):
+        table = data.with_format("numpy", columns=list(names))[:]
         return np.stack([table[name].astype(np.float32) for name in names], axis=1)
-    found = table[names[0]]
-    if found.dtype.kind not in "fiub":
+    inner = features[names[0]]
+    while hasattr(inner, "feature"):  # lists of lists
+        inner = inner.feature
+    # Said explicitly: the default turns bytes into int64.
+    kind = np.dtype(inner.dtype) if str(inner.dtype).startswith(("int", "uint", "float", "bool")) else None
+    found = data.with_format("numpy", columns=list(names), dtype=kind)[:][names[0]] if kind is not None else None
+    if found is None or found.dtype.kind not in "fiub":
         raise BadInput(
             f"dataset = {str(folder)!r}: column {names[0]!r} contains {_kind(features[names[0]])}; must be images, "
             "numbers, or arrays of one shape"

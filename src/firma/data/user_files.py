@@ -252,8 +252,8 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
             )
         if len(columns) < 2:
             raise BadInput(
-                f"dataset = {str(path)!r}: the first line is {_listed(columns)!r}, without column {wanted}; it must name "
-                "the columns, separated by commas, semicolons or tabs"
+                f"dataset = {str(path)!r}: the first line is {_listed(columns)!r}, without column {wanted}; it must "
+                "name the columns, separated by commas, semicolons or tabs"
             )
         raise BadInput(
             f"dataset = {str(path)!r}: no column {wanted}; columns are {_listed(columns)}; name the label "
