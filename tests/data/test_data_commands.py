@@ -66,7 +66,11 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
         (["split", "--scenario", "natural"], "does not name the client of each row"),
-        (["split", "--clients", "0"], "at least 1"),
+        (["split", "--clients", "0"], "'--clients'"),
+        (["ring", "--clients", "0"], "'--clients'"),
+        (["advise", "--clients", "0"], "'--clients'"),
+        (["run", "--clients", "0"], "clients = 0: must be at least 1"),
+        (["advise", "--counts", "x.csv", "--clients", "3"], "--counts cannot be combined with --clients: the file has"),
         (["split", "--set", "split_seed=none", "--seed", "-1"], "'--seed'"),
         (["split", "--out", "/dev/null/x.png"], "cannot write this file"),
     ],
@@ -104,6 +108,21 @@ def test_split_of_a_table_with_clients_is_natural(command, tmp_path):
     document = json.loads(out)
     assert document["scenario"] == "natural"
     assert [(row["client"], row["train"], row["test"]) for row in document["clients"]] == [("a", 24, 6), ("b", 24, 6)]
+    assert document["columns"] == ["a", "b"]
+    _, out, _ = command("split", "--dataset", path)
+    assert "Features: a, b" in out
+
+
+def test_advice_uses_the_client_column(command, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{row},{row * 7 % 11},{row % 3},{'abc'[row % 3]}" for row in range(300)]  # a class for each client
+    path.write_text("\n".join(["a,b,label,client", *rows]))
+    _, out, _ = command("advise", "--dataset", path, "--json")
+    document = json.loads(out)
+    assert document["clients"] == 3
+    assert document["heterogeneity"] > 0.6
+    _, out, _ = command("advise", "--dataset", path, "--scenario", "iid", "--clients", 4, "--json")
+    assert (json.loads(out)["clients"], json.loads(out)["scenario"]) == (4, "iid")
 
 
 def test_many_classes_and_clients_still_fit(command, tmp_path):
