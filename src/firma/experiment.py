@@ -98,7 +98,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
     split = split_for(config.preset, config.settings)
     device_of(config.device)
-    dataset = load_dataset(config.dataset, on_progress)
+    dataset = load_dataset(config.dataset, on_progress=on_progress)
     if split.standardise == "none":
         warn_of_scales(dataset)
     if split.scored_on == "validation":

@@ -1,12 +1,14 @@
 """Exported splits: what other frameworks read, and what FIRMA reads back, row by row."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import firma
 from firma.data.dataset import load_dataset
+from firma.data.exported import export
 from firma.data.partition import client_inputs, deal
 from firma.errors import BadInput
 from firma.settings import Split
@@ -145,6 +147,13 @@ def test_mistakes(tmp_path, command):
         assert expected in err
         assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_classes_are_exported(tmp_path):
+    digits = load_dataset("digits")
+    numbers = replace(digits, y_train=digits.y_train.astype(np.float32))
+    with pytest.raises(BadInput, match="targets of digits are not classes"):
+        export(numbers, deal(digits, "iid", 2, Split(), 0), ("a", "b"), {}, tmp_path / "out", "npz")
 
 
 def test_damaged_exports(tmp_path, command):

@@ -54,7 +54,7 @@ def advise(
         profile = from_counts(counts, rounds)
     else:
         with reading() as show:
-            source = load_dataset(dataset or "digits", show)
+            source = load_dataset(dataset or "digits", on_progress=show)
         profile = from_split(source, scenario, clients, rounds)
     tables = shipped() if results is None else result_tables(read_results(results))
     found = advice(profile, published(), tables)

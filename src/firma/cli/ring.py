@@ -34,7 +34,7 @@ def ring(
     from firma.ring_cost import ring_report
 
     with reading() as show:
-        source = load_dataset(dataset, show)
+        source = load_dataset(dataset, on_progress=show)
     report = ring_report(source, scenario, method, clients, preset, changes(set_), seed)
     if json:
         print_json(report)

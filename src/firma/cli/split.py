@@ -50,7 +50,7 @@ def split(
     if export is None and form is not None:
         raise BadInput("--format requires --export")
     with reading() as show:
-        source = load_dataset(dataset, show)
+        source = load_dataset(dataset, on_progress=show)
         found = overview(source, scenario, clients, preset, changes(set_), seed)
         if export is not None:
             _export(source, found, export, form or "npz", show)

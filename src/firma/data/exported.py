@@ -44,6 +44,8 @@ def export(
         raise unknown("--format", form, FORMATS)
     if folder.exists():
         raise BadInput(f"export: {str(folder)!r} already exists; choose another folder")
+    if dataset.y_train.ndim != 1 or dataset.y_train.dtype.kind not in "iu":
+        raise BadInput(f"export: the targets of {dataset.name} are not classes; only classes can be exported")
     write, _ = _writer(form)
     dtype, scale = input_form(dataset, partition)
     labels = dataset.labels or tuple(str(label) for label in range(dataset.classes))
