@@ -72,24 +72,26 @@ def from_arrays(
     return dataset if client is None else _owned(dataset, client, client_test)
 
 
-def natural(source: DatasetSource, client: Array, client_test: Array | None = None) -> Dataset:
+def natural(dataset: DatasetSource, client: Array, client_test: Array | None = None) -> Dataset:
     """A data set whose rows belong to clients: `client` holds the client of each training row, (n,) numbers or names.
 
-    `source` is what `load_dataset` takes. `client_test` names the clients of the test rows; without it, each client is
+    `dataset` is what `load_dataset` takes. `client_test` names the clients of the test rows; without it, each client is
     tested on rows that have the class proportions of its training data. Of arrays (x, y) and of a torch Dataset without
     test data, a fifth of each client's rows is held out.
     """
-    if is_torch(source):
-        return from_arrays(*_stacked(source, no_progress), None, None, client, client_test, type(source).__name__)
-    if isinstance(source, tuple) and source and not is_torch(source[0]):
-        if len(source) not in (2, 4):
-            raise BadInput(f"natural: a tuple of {len(source)} is not supported; pass (x, y) or (x, y, x_test, y_test)")
-        x, y, x_test, y_test = (*source, None, None)[:4]
+    if is_torch(dataset):
+        return from_arrays(*_stacked(dataset, no_progress), None, None, client, client_test, type(dataset).__name__)
+    if isinstance(dataset, tuple) and dataset and not is_torch(dataset[0]):
+        if len(dataset) not in (2, 4):
+            raise BadInput(
+                f"natural: a tuple of {len(dataset)} is not supported; pass (x, y) or (x, y, x_test, y_test)"
+            )
+        x, y, x_test, y_test = (*dataset, None, None)[:4]
         return from_arrays(x, y, x_test, y_test, client, client_test)
-    dataset = load_dataset(source)
-    if isinstance(source, str | os.PathLike) and dataset.client_train is not None:
-        raise BadInput(f"natural: {dataset.name} already names the client of each row; pass it to firma.run as it is")
-    return _owned(dataset, client, client_test)
+    loaded = load_dataset(dataset)
+    if isinstance(dataset, str | os.PathLike) and loaded.client_train is not None:
+        raise BadInput(f"natural: {loaded.name} already names the client of each row; pass it to firma.run as it is")
+    return _owned(loaded, client, client_test)
 
 
 def _owned(dataset: Dataset, client: Array, client_test: Array | None) -> Dataset:
@@ -186,7 +188,7 @@ def _pair(data: "TorchDataset[Any]", row: int) -> tuple[Array, int]:
 
 
 def _spread(rows: int) -> range:
-    """Rows that are read a second time; a draw that changes one item in ten is overlooked once in 400,000 times."""
+    """Rows that are read a second time; a draw that changes one item in ten is overlooked once in 700,000 times."""
     return range(0, rows, max(1, rows // _TWICE))
 
 
