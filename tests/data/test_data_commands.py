@@ -9,6 +9,7 @@ from PIL import Image
 
 import firma.data.catalogue
 import firma.data.download
+from firma.cli.reading import reading
 
 
 @pytest.fixture(autouse=True)
@@ -134,3 +135,13 @@ def test_many_classes_and_clients_still_fit(command, tmp_path):
     assert code == 0
     assert "10 more clients" in out
     assert "most common" in out
+
+
+def test_a_log_tells_how_far_reading_is_every_ten_seconds(capsys):
+    now = iter([0.0, 4.0, 10.0, 10.0, 15.0, 21.0, 21.0])
+    with reading(lambda: next(now)) as show:
+        for done in (100, 2000, 3000, 50_000):
+            show("reading photos", done, 50_000)
+    assert (
+        capsys.readouterr().err == "firma: reading photos: 2,000 of 50,000\nfirma: reading photos: 50,000 of 50,000\n"
+    )

@@ -38,7 +38,8 @@ def advise(
 
     Example: firma advise --dataset mnist --scenario dir-0.1
     """
-    from firma.cli.console import print_json, reading
+    from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
     from firma.paper.advice import advise as advice
     from firma.paper.federation_profile import from_counts, from_split

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -33,15 +31,3 @@ def progress() -> Progress:
         TextColumn("{task.fields[note]}"),
     )  # fmt: skip
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
-
-
-@contextmanager
-def reading() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar for data that are read: yields what `load_dataset` calls as `on_progress`."""
-    with progress() as bar:
-        task = bar.add_task("", total=None, note="", visible=False)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total, visible=done < total)
-
-        yield show

@@ -29,7 +29,8 @@ def ring(
     """
     from rich.table import Table
 
-    from firma.cli.console import out, print_json, reading
+    from firma.cli.console import out, print_json
+    from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
     from firma.ring_cost import ring_report
 

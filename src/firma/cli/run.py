@@ -39,7 +39,8 @@ def run(
     Example: firma run --dataset digits --scenario dir-0.1 --method all --seeds 3 --out results/dir
     """
     from firma.atomic_files import check_writable
-    from firma.cli.console import print_json, reading
+    from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}

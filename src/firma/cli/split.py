@@ -43,7 +43,8 @@ def split(
 
     Example: firma split --dataset digits --scenario dir-0.1 --export digits-dir-0.1 --format hf
     """
-    from firma.cli.console import print_json, reading
+    from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
     from firma.data.partition import overview
 

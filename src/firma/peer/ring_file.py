@@ -19,6 +19,9 @@ from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# Fields of a task that were added since version 0.2, and the value that leaves everything as it was. It is left out of
+# the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
+NEUTRAL_TASK: Mapping[str, Any] = {"columns": []}
 
 
 class Site(BaseModel):
@@ -44,6 +47,11 @@ class Task(BaseModel):
     scale: float = Field(1 / 255, gt=0)
     model: Literal["mlp"] = "mlp"
     columns: tuple[str, ...] = ()
+
+    def stable(self) -> dict[str, Any]:
+        """The fields that identify the task, as plain data."""
+        found = self.model_dump(mode="json")
+        return {key: value for key, value in found.items() if key not in NEUTRAL_TASK or value != NEUTRAL_TASK[key]}
 
 
 class Ring(BaseModel):
@@ -87,7 +95,8 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        return hashlib.sha256(json.dumps(_agreed(self), sort_keys=True).encode()).digest()
+        agreed = self.model_dump(mode="json") | {"task": self.task.stable()}
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,14 +118,6 @@ class Ring(BaseModel):
             "this site's certificate is not in the ring file; send your site.toml again and ask for a new ring file, "
             "or pass the right --identity"
         )
-
-
-def _agreed(ring: Ring) -> dict[str, Any]:
-    """A ring as plain data; what was added since version 0.2 only where it is used, so that older digests stay."""
-    values = ring.model_dump(mode="json")
-    if not ring.task.columns:
-        del values["task"]["columns"]
-    return values
 
 
 def read_ring(path: Path) -> Ring:
@@ -196,10 +197,9 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = _agreed(ring)
-    task = values.pop("task")
-    lines = [f"{key} = {_text(value)}" for key, value in values.items() if key not in ("members", "set")]
-    for title, table in (("set", dict(ring.set)), ("task", task)):
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
+    lines = [f"{key} = {_text(value)}" for key, value in values.items()]
+    for title, table in (("set", dict(ring.set)), ("task", ring.task.stable())):
         lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
 
