@@ -12,6 +12,7 @@ from firma.engines.engine import Federation
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble
 from firma.methods import METHODS, lookup
+from firma.models import ModelSpec
 from firma.settings import Split, hyper_for
 
 _TOLERANCE = 1e-3  # of the distance that the parameters moved; float32 in another order makes 1e-6 to 1e-4
@@ -22,7 +23,7 @@ def small(method: str) -> Federation:
     dataset = first_rows(load_dataset("digits"), 400)
     changes = {"warmup_rounds": 0, "rate": 0.001, "extractor_epochs": 3, "epochs": 3}
     hyper = hyper_for(method, "paper", changes)
-    return assemble(dataset, deal(dataset, "iid", 4, Split(), 0), lookup(method), hyper, 2, 0, "mlp", "cpu")
+    return assemble(dataset, deal(dataset, "iid", 4, Split(), 0), lookup(method), hyper, 2, 0, ModelSpec("mlp"), "cpu")
 
 
 def check() -> str | None:

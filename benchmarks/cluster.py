@@ -33,6 +33,7 @@ from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble
 from firma.methods import lookup
+from firma.models import ModelSpec
 from firma.settings import Split, hyper_for
 
 Json = dict[str, Any]
@@ -168,7 +169,7 @@ def _crowd(clients: int, method: str, rounds: int, epochs: int) -> Federation:
     dataset = Dataset("crowd", *train, *test, digits.classes, digits.scale)
     hyper = hyper_for(method, "paper", {"warmup_rounds": 0, "extractor_epochs": epochs})
     partition = deal(dataset, "iid", clients, Split(), 0)
-    return assemble(dataset, partition, lookup(method), hyper, rounds + 1, 0, "mlp", "cpu")
+    return assemble(dataset, partition, lookup(method), hyper, rounds + 1, 0, ModelSpec("mlp"), "cpu")
 
 
 def _memory_gb(pid: int | str) -> float:

@@ -28,7 +28,7 @@ from firma.models.catalogue import mlp
 from firma.models.split_model import SplitModel
 from firma.training import compiled_trainer as compiled
 from firma.training import kernels
-from firma.training.backend import stack_of
+from firma.training.backend import Stack, stack_of
 
 PARTS = (
     "forward products", "gradients of activations", "weight gradients", "weight gradients with Adam",
@@ -112,7 +112,7 @@ def step(counted: ModuleType, inputs: int, adam: bool) -> dict[str, Any]:
     """Microseconds of every part of a step, at its best of several tries; and the limit of its products."""
     model = SplitModel(*mlp((inputs,), 10))
     stack = stack_of(model)
-    assert stack is not None
+    assert isinstance(stack, Stack)
     table, epsilons, places, space = compiled._tables(stack.blocks, BATCH)
     generator = np.random.default_rng(0)
     data = generator.integers(0, 256, (SAMPLES, inputs), dtype=np.uint8)

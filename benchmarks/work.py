@@ -10,6 +10,7 @@ from firma.data.partition import deal
 from firma.engines.engine import Federation
 from firma.experiment import assemble
 from firma.methods import METHODS, lookup
+from firma.models import ModelSpec
 from firma.schedule import RoundPlan
 from firma.settings import Split, hyper_for
 
@@ -50,7 +51,7 @@ def federations(work: Work, rounds: int, seed: int = 0) -> Iterator[Federation]:
     for name in work.methods:
         hyper = hyper_for(name, "paper", {"warmup_rounds": 0})
         partition = deal(dataset, "iid", work.clients, Split(), seed)
-        yield assemble(dataset, partition, lookup(name), hyper, rounds, seed, "mlp", "cpu")
+        yield assemble(dataset, partition, lookup(name), hyper, rounds, seed, ModelSpec("mlp"), "cpu")
 
 
 def first_rows(dataset: Dataset, count: int) -> Dataset:

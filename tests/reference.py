@@ -33,6 +33,7 @@ class Numbers:
     gamma_start: float = 0.4
     gamma_end: float = 0.05
     warmup_model: bool = False
+    share: float = 1.0  # of the sites, that take part in a round
 
 
 @dataclass
@@ -103,8 +104,15 @@ def two_phase_adam(site: Site, shuffle, numbers: Numbers) -> None:
     epochs(site, shuffle, numbers.e_e, numbers, [adam_extractor])  # Phase 2
 
 
+def present(sites: list[Site], seed: int, r: int, numbers: Numbers, order: list[int]) -> list[Site]:
+    """The sites that take part in round r, in the order of the ring: the first of a shuffled list."""
+    wanted = int(len(sites) * numbers.share + 0.5) or 1
+    lots = list(generator(seed, "participation", r).permutation(len(sites)))
+    return [sites[i] for i in order if lots.index(i) < wanted]
+
+
 def average(sites: list[Site], modules: list[str]) -> None:
-    """Size-weighted average of the named modules, given back to everybody."""
+    """Size-weighted average of the named modules, given back to these sites."""
     total = sum(len(site.y) for site in sites)
     for name in modules:
         for group in zip(*[getattr(site, name).parameters() for site in sites], strict=True):
@@ -123,51 +131,65 @@ def assign(site: Site, modules: list[str], values: list[Tensor]) -> None:
         p.data = value.clone()
 
 
-def fedavg(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
+def served(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int], modules, train) -> None:
+    """McMahan et al., Algorithm 1: the server's model goes to those who take part, and becomes their average.
+
+    The server has none before the first average. In the end every site has the server's model.
+    """
+    server: list[Tensor] | None = None
     for r in range(rounds):
-        for site in sites:
-            joint_sgd(site, generator(seed, "batches", site.number, r), numbers)
-        average(sites, ["extractor", "head"])
+        there = present(sites, seed, r, numbers, order)
+        for site in there:
+            if server is not None:
+                assign(site, modules, server)
+            train(site, generator(seed, "batches", site.number, r), numbers)
+        average(there, modules)
+        server = snapshot(there, modules)[0]
+    for site in sites:
+        assign(site, modules, server or [])
+
+
+def fedavg(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
+    served(sites, rounds, seed, numbers, order, ["extractor", "head"], joint_sgd)
 
 
 def fedrep(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
-    for r in range(rounds):
-        for site in sites:
-            two_phase_sgd(site, generator(seed, "batches", site.number, r), numbers)
-        average(sites, ["extractor"])
+    served(sites, rounds, seed, numbers, order, ["extractor"], two_phase_sgd)
 
 
 def local(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
     for r in range(rounds):
-        for site in sites:
+        for site in present(sites, seed, r, numbers, order):
             joint_sgd(site, generator(seed, "batches", site.number, r), numbers)
 
 
 def rdfl(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
-    size = len(sites)
     for r in range(rounds):
-        for site in sites:
+        ring = present(sites, seed, r, numbers, order)
+        size = len(ring)
+        for site in ring:
             joint_sgd(site, generator(seed, "batches", site.number, r), numbers)
-        theta = snapshot(sites, ["extractor", "head"])
+        theta = snapshot(ring, ["extractor", "head"])
         for p in range(size):
             left, right = theta[(p - 1) % size], theta[(p + 1) % size]
             blend = [0.5 * a + 0.5 * b for a, b in zip(left, right, strict=True)]
             new = [numbers.gamma * own + (1 - numbers.gamma) * b for own, b in zip(theta[p], blend, strict=True)]
-            assign(sites[p], ["extractor", "head"], new)
+            assign(ring[p], ["extractor", "head"], new)
 
 
 def fibfl(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
     """Algorithm 1."""
-    size = len(sites)
     for r in range(rounds):
-        for site in sites:
+        ring = present(sites, seed, r, numbers, order)
+        size = len(ring)
+        for site in ring:
             two_phase_adam(site, generator(seed, "batches", site.number, r), numbers)
-        theta = snapshot(sites, ["extractor"])
+        theta = snapshot(ring, ["extractor"])
         for p in range(size):
             left, right = theta[(p - 1) % size], theta[(p + 1) % size]
             blend = [ALPHA * a + BETA * b for a, b in zip(left, right, strict=True)]
             new = [numbers.gamma * own + (1 - numbers.gamma) * b for own, b in zip(theta[p], blend, strict=True)]
-            assign(sites[p], ["extractor"], new)
+            assign(ring[p], ["extractor"], new)
 
 
 def gated_weights(a_left: float, a_right: float, tau: float) -> tuple[float, float] | None:
@@ -181,12 +203,13 @@ def gated_weights(a_left: float, a_right: float, tau: float) -> tuple[float, flo
 
 def fibfl_plus(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
     """Algorithm 2."""
-    size = len(sites)
     for r in range(rounds):
-        for site in sites:
+        ring = present(sites, seed, r, numbers, order)
+        size = len(ring)
+        for site in ring:
             two_phase_adam(site, generator(seed, "batches", site.number, r), numbers)
-        a = [accuracy(site) for site in sites]
-        theta = snapshot(sites, ["extractor"])
+        a = [accuracy(site) for site in ring]
+        theta = snapshot(ring, ["extractor"])
         for p in range(size):
             left, right = (p - 1) % size, (p + 1) % size
             weights = gated_weights(a[left], a[right], numbers.tau)
@@ -196,39 +219,45 @@ def fibfl_plus(sites: list[Site], rounds: int, seed: int, numbers: Numbers, orde
                 pairs = zip(theta[left], theta[right], strict=True)
                 blend = [weights[0] * x + weights[1] * y for x, y in pairs]
             new = [numbers.gamma * own + (1 - numbers.gamma) * b for own, b in zip(theta[p], blend, strict=True)]
-            assign(sites[p], ["extractor"], new)
+            assign(ring[p], ["extractor"], new)
 
 
 def fibfl_plus_plus(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
-    """Algorithm 3; passes are synchronous."""
-    size, warm = len(sites), rounds // 6
-    passes = math.ceil(size / 2)
+    """Algorithm 3; passes are synchronous. The published warm-up is at a server, whose model is then everybody's."""
+    warm = rounds // 6
     for r in range(rounds):
+        ring = present(sites, seed, r, numbers, order)
+        size = len(ring)
+        passes = math.ceil(size / 2)
         if r < warm:
-            for site in sites:
+            for site in ring:
                 shuffle = generator(seed, "batches", site.number, r)
                 count = max(numbers.e_h, numbers.e_e)
                 epochs(site, shuffle, count, numbers, list(persistent_adam(site, numbers)))
-            average(sites, ["extractor", "head"] if numbers.warmup_model else ["extractor"])
+            average(ring, ["extractor", "head"] if numbers.warmup_model else ["extractor"])
+            if numbers.warmup_model:
+                server = snapshot(ring, ["extractor", "head"])[0]
+                for site in sites:
+                    assign(site, ["extractor", "head"], server)
             continue
         angle = math.pi * (r - warm) / max(rounds - warm - 1, 1)
         gamma_r = numbers.gamma_end + 0.5 * (numbers.gamma_start - numbers.gamma_end) * (1 + math.cos(angle))
         gamma_in = gamma_r ** (1 / passes)
-        for site in sites:
+        for site in ring:
             two_phase_adam(site, generator(seed, "batches", site.number, r), numbers)
-        a = [accuracy(site) for site in sites]
+        a = [accuracy(site) for site in ring]
         for _ in range(passes):
-            theta = snapshot(sites, ["extractor"])
+            theta = snapshot(ring, ["extractor"])
             for p in range(size):
-                i, left, right = order[p], order[(p - 1) % size], order[(p + 1) % size]
+                left, right = (p - 1) % size, (p + 1) % size
                 weights = gated_weights(a[left], a[right], numbers.tau)
                 if weights is None:
                     continue
                 new = [
                     gamma_in * own + (1 - gamma_in) * (weights[0] * x + weights[1] * y)
-                    for own, x, y in zip(theta[i], theta[left], theta[right], strict=True)
+                    for own, x, y in zip(theta[p], theta[left], theta[right], strict=True)
                 ]
-                assign(sites[i], ["extractor"], new)
+                assign(ring[p], ["extractor"], new)
 
 
 ALGORITHMS = {

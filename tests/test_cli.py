@@ -84,7 +84,7 @@ def test_every_option_is_a_field_and_has_help(command):
 
     _, out, _ = command("run", "--help")
     for option, field in option_fields().items():
-        assert f"--{option}" in out
+        assert f"--{option.replace('_', '-')}" in out
         assert descriptions()[field].split()[0] in out
     assert "--path" not in out
 

@@ -11,6 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from firma.comparison import Comparison as Comparison
+    from firma.comparison import better as better
+    from firma.comparison import compare as compare
     from firma.data.dataset import Dataset as Dataset
     from firma.data.dataset import load_dataset as load_dataset
     from firma.data.user_arrays import natural as natural
@@ -22,16 +25,19 @@ if TYPE_CHECKING:
     from firma.methods import ablations as ablations
     from firma.models.split_model import SplitModel as SplitModel
     from firma.results import Result as Result
-    from firma.results import compare as compare
     from firma.results import load as load
+    from firma.results import to_frame as to_frame
     from firma.run_config import RunConfig as Config
     from firma.run_config import RunConfig as RunConfig
     from firma.settings import Hyper as Hyper
+    from firma.statistics import Statistic as Statistic
+    from firma.sweep.result_folders import load_results as load_results
 
     __version__: str
 
 _HOME = {
     "BadInput": "errors",
+    "Comparison": "comparison",
     "Dataset": "data.dataset",
     "Hyper": "settings",
     "METHODS": "methods",
@@ -39,17 +45,22 @@ _HOME = {
     "Result": "results",
     "RunConfig": "run_config",
     "SplitModel": "models.split_model",
+    "Statistic": "statistics",
     "ablations": "methods",
-    "compare": "results",
+    "better": "comparison",
+    "compare": "comparison",
     "load": "results",
     "load_dataset": "data.dataset",
+    "load_results": "sweep.result_folders",
     "natural": "data.user_arrays",
     "run": "experiment",
     "run_all": "experiment",
+    "to_frame": "results",
 }
 __all__ = [  # imported on first use, see _HOME
     "METHODS",
     "BadInput",
+    "Comparison",
     "Config",
     "Dataset",
     "Hyper",
@@ -57,14 +68,18 @@ __all__ = [  # imported on first use, see _HOME
     "Result",
     "RunConfig",
     "SplitModel",
+    "Statistic",
     "__version__",
     "ablations",
+    "better",
     "compare",
     "load",
     "load_dataset",
+    "load_results",
     "natural",
     "run",
     "run_all",
+    "to_frame",
 ]
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from firma.atomic_files import check_writable
-from firma.data.dataset import Array, Dataset, OnProgress, load_dataset
+from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.partition import (
     Partition,
     class_proportions,
@@ -32,15 +31,18 @@ from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
 from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
-from firma.methods import Method, check, lookup
+from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.build import ModelSource, build_model
+from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
 from firma.models.probe import InputSpec
+from firma.models.record import ModelRecord, record
+from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
-from firma.settings import Hyper, Split, changed_settings, hyper_for, split_for
-from firma.training.local_step import ClientData
+from firma.schedule import participant_count
+from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
+from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
@@ -67,6 +69,7 @@ class Experiment:
     clients: int
     rounds: int
     runs: tuple[PlannedRun, ...]
+    model: ModelSpec
 
 
 @takes_fields_of(RunConfig)
@@ -95,8 +98,10 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    numbers = [hyper_for(row, config.preset, config.settings) for row in rows]
-    split = split_for(config.preset, config.settings)
+    model = model_spec(config.model, config.model_set, config.head)
+    settings = run_settings(model, config.settings)
+    numbers = [hyper_for(row, config.preset, settings) for row in rows]
+    split = split_for(config.preset, settings)
     device_of(config.device)
     dataset = load_dataset(config.dataset, on_progress=on_progress)
     if split.standardise == "none":
@@ -105,6 +110,9 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
+    clients = dataset.clients if config.clients is None else config.clients
+    for row in rows:
+        _check_participation(config.participation, clients, row)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
@@ -112,9 +120,10 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         dataset,
         scenario=config.scenario or default_scenario(dataset),
         split=split,
-        clients=dataset.clients if config.clients is None else config.clients,
+        clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
+        model=with_data(model, dataset.x_train, dataset.x_test),
     )
 
 
@@ -127,19 +136,17 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
 
 def assemble(
     dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
-    source: ModelSource, device: str,
+    model: ModelSpec, device: str,
 ) -> Federation:  # fmt: skip
     """The federation that an engine runs: data split, ring ordered, models initialised."""
     clients = len(partition.train)
     own = hyper.initial == "per-client"
-    sizes = (hyper.hidden, hyper.embedding)
-    inputs = InputSpec(dataset.shape, *input_form(dataset, partition))
-    models = [
-        build_model(source, inputs, dataset.classes, sizes, seed, client) for client in range(clients if own else 1)
-    ]
+    wanted = sized(model, hyper.hidden, hyper.embedding)
+    inputs = _inputs(dataset, partition)
+    models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
-        _client_data(dataset, partition), models, device_of(device),
+        _client_data(dataset, partition, models[0].inputs), models, device_of(device),
     )  # fmt: skip
 
 
@@ -165,6 +172,30 @@ def _own(row: Method) -> Method:
     return row
 
 
+def _check_participation(share: float, clients: int, method: Method) -> None:
+    """Refuse a ring on which one client of several takes part: it would never mix with anybody."""
+    if method.topology == "ring" and clients > 1 and participant_count(share, clients) == 1:
+        raise BadInput(
+            f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes with "
+            f"neighbours on a ring and requires at least 2; use {2 / clients:.2g}, for example"
+        )
+
+
+def _warn_of_untrained(run: Federation) -> None:
+    """Say how many clients are never drawn: whatever a server does not provide stays as it was initialised."""
+    if run.participation == 1.0 or (run.method.topology == "star" and run.method.shares == "model"):
+        return
+    drawn = {client for number in range(run.rounds) for client in run.ring(run.plan(number))}
+    if missing := run.clients - len(drawn):
+        what = "heads" if run.method.topology == "star" else "models"
+        warnings.warn(
+            f"participation = {run.participation}: {missing} of {run.clients} clients take part in none of the "
+            f"{run.rounds} rounds (seed {run.seed}); {run.method.name} tests them with untrained {what}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _engine_options(config: RunConfig) -> EngineOptions:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     if folder is not None:
@@ -178,11 +209,17 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     method, hyper, seed = planned.method, planned.hyper, planned.seed
     partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
     federation = replace(
-        assemble(dataset, partition, method, hyper, experiment.rounds, seed, config.model, config.device),
+        assemble(dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device),
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        participation=config.participation,
     )
+    # Before training: files may be edited while it runs.
+    wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
+    model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
+    _check_participation(config.participation, federation.clients, method)
+    _warn_of_untrained(federation)
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
@@ -193,7 +230,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     return Result(
         method=method.name,
         seed=seed,
-        config=_described(experiment, partition, federation),
+        config=_described(experiment, partition, federation, model),
         history=np.stack([outcome.accuracies for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
@@ -203,13 +240,22 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         audit=audit.summary() if audit is not None else None,
         parameters=running.parameters,
         template=federation.models[0],
+        buffers=tuple(running.buffers),
+        frozen=tuple(dict(model.named_frozen()) for model in federation.models),
         standardisers=client_standardisers(dataset, partition),
     )
 
 
-def _described(experiment: Experiment, partition: Partition, federation: Federation) -> dict[str, Any]:
+def _inputs(dataset: Dataset, partition: Partition) -> InputSpec:
+    return InputSpec(dataset.shape, *input_form(dataset, partition))
+
+
+def _described(
+    experiment: Experiment, partition: Partition, federation: Federation, model: ModelRecord
+) -> dict[str, Any]:
     """All that decided a run and what it ran on: enough to repeat it."""
     config = experiment.config
+    unused = () if model["name"] == "mlp" else SIZES_OF_MLP  # they do not matter to any other model
     return {
         "dataset": experiment.dataset.name,
         "scenario": experiment.scenario,
@@ -217,10 +263,13 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
         "dropped": list(partition.dropped),
         "samples": federation.sizes,
         "rounds": federation.rounds,
+        "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
-        "hyper": federation.hyper.model_dump(),
+        "set": given_settings(config.settings, federation.hyper, experiment.split),
+        "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
+        "model": model,
         "device": config.device,
         "wire": config.wire,
         "versions": {
@@ -228,7 +277,7 @@ def _described(experiment: Experiment, partition: Partition, federation: Federat
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-    }
+    } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
@@ -239,16 +288,13 @@ def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: H
     return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
 
 
-def _client_data(dataset: Dataset, partition: Partition) -> list[ClientData]:
-    def tensor(stored: Array) -> Tensor:
-        """Bytes stay bytes: a batch is scaled when it is used, see benchmarks/README.md."""
-        return torch.from_numpy(np.ascontiguousarray(stored) if stored.dtype == np.uint8 else stored.astype(np.float32))
-
+def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:
     _, scale = input_form(dataset, partition)
 
     def one(client: int) -> ClientData:
         x_train, x_test = client_inputs(dataset, partition, client)
         train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
-        return ClientData(tensor(x_train), torch.from_numpy(train), tensor(x_test), torch.from_numpy(test), scale)
+        labels, test_labels = torch.from_numpy(train), torch.from_numpy(test)
+        return ClientData(as_tensor(x_train, kind), labels, as_tensor(x_test, kind), test_labels, scale)
 
     return [one(client) for client in range(len(partition.train))]

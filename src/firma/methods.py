@@ -158,11 +158,24 @@ def base_name(name: str) -> str:
     return name.partition(":")[0]
 
 
-def ablations(full: Method, base: Method) -> Iterator[Method]:
-    """`full` with one column set back to the value in `base`, for each column in which the two differ."""
-    for column, value in columns(base).items():
-        if getattr(full, column) != value:
-            yield lookup(f"{full.name}:{column}={value}")
+def in_table(row: Method) -> bool:
+    """Whether the row is what its name says: a row of the table, or a changed one such as `fibfl++:order=given`."""
+    try:
+        return lookup(row.name) == row
+    except BadInput:
+        return False
+
+
+def ablations(full: str | Method, base: str | Method) -> Iterator[Method]:
+    """`full` with one column set back to the value in `base`, for each column in which the two differ.
+
+    Both are rows, of the table or of your own, or names of rows.
+    """
+    row, other = (check(each) if isinstance(each, Method) else lookup(each) for each in (full, base))
+    for column, value in columns(other).items():
+        if getattr(row, column) != value:
+            joint = "," if ":" in row.name else ":"
+            yield check(replace(row, name=f"{row.name}{joint}{column}={value}", **{column: value}))  # type: ignore[arg-type]
 
 
 def properties(row: Method) -> dict[str, bool]:

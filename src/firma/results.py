@@ -1,4 +1,4 @@
-"""Results of runs: what they hold, how they are saved and loaded, and how they are compared."""
+"""Results of runs: what they hold, how they are saved and loaded, and as tables of pandas."""
 
 import json
 import os
@@ -8,8 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,10 @@ from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
+from firma.run_facts import ABSENT, conditions, differing, tuning
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _FORMAT = 1
 _STANDARDISERS = "standardisers.jsonl"  # one line for each client
@@ -29,9 +32,11 @@ _STANDARDISERS = "standardisers.jsonl"  # one line for each client
 class Result:
     """One run of one method with one seed.
 
-    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring, `parameters` the (N, P)
-    final models, whose structure is `template`. If inputs were standardised, `standardisers` are the N clients' ways to
-    do it, which new data have to go through: `result.model(i)` takes `result.standardisers[i].apply(x)`.
+    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring. The final models are
+    `parameters` (N, P), whose structure is `template`; `buffers`, those of each client by name, such as BatchNorm's
+    running statistics; and `frozen`, parameters that are not trained, by name: one for all clients, or one for each. If
+    inputs were standardised, `standardisers` are the N clients' ways to do it, which new data have to go through:
+    `result.model(i)` takes `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -46,6 +51,8 @@ class Result:
     audit: Mapping[str, Any] | None = None
     parameters: Tensor | None = field(default=None, repr=False)
     template: SplitModel | None = field(default=None, repr=False)
+    buffers: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
+    frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
 
     @property
@@ -60,12 +67,27 @@ class Result:
         return self.backend
 
     def model(self, client: int) -> SplitModel:
-        """Extractor and head of one client, as trained."""
+        """Extractor and head of one client, as trained, with its buffers."""
         if self.parameters is None or self.template is None:
             raise BadInput(
                 "this result has no model: it was loaded from files, which contain its parameters but not its structure"
             )
-        return self.template.filled(self.parameters[client])
+        frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
+        return self.template.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The final models as named tensors."""
+        found = {} if self.parameters is None else {"parameters": self.parameters}
+        for number, buffers in enumerate(self.buffers):
+            found |= {f"client.{number}.buffer.{name}": tensor for name, tensor in buffers.items()}
+        for number, frozen in enumerate(self.frozen):
+            prefix = f"client.{number}.frozen" if len(self.frozen) > 1 else "frozen"
+            found |= {f"{prefix}.{name}": tensor for name, tensor in frozen.items()}
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in found.items()}
+
+    def to_frame(self) -> "DataFrame":
+        """One row per round, client and metric, as a pandas DataFrame: see `firma.to_frame`."""
+        return to_frame([self])
 
     def as_dict(self) -> dict[str, Any]:
         """The run as plain data, ready for JSON."""
@@ -84,7 +106,11 @@ class Result:
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the results (result.json) and final parameters (parameters.safetensors) into a new folder."""
+        """Write the results (result.json) and the final models (parameters.safetensors) into a new folder.
+
+        Beside `parameters`, the file holds buffers as client.3.buffer.extractor.1.running_mean, and frozen parameters
+        as frozen.extractor.0.weight, or client.3.frozen.extractor.0.weight where each client has its own.
+        """
         target = Path(folder)
         if target.exists():
             raise BadInput(f"save: folder {str(target)!r} already exists; choose another folder")
@@ -96,12 +122,23 @@ class Result:
             if self.standardisers:
                 (draft / _STANDARDISERS).write_text("\n".join(each.as_json() for each in self.standardisers) + "\n")
             if self.parameters is not None:
-                save_file(
-                    {"parameters": self.parameters.detach().cpu().contiguous()},
-                    draft / "parameters.safetensors",
-                )
+                save_file(self._tensors(), draft / "parameters.safetensors")
             shutil.move(draft, target)
         return target
+
+
+def _read_tensors(path: Path) -> dict[str, Any]:
+    """The inverse of `Result._tensors`, as fields of a result; files of earlier versions hold parameters alone."""
+    stored = load_file(path)
+    found: dict[str, dict[int, dict[str, Tensor]]] = {"buffer": {}, "frozen": {}}
+    for name, tensor in stored.items():
+        match name.split(".", 3):
+            case ["client", number, ("buffer" | "frozen") as kind, own]:
+                found[kind].setdefault(int(number), {})[own] = tensor
+            case ["frozen", *_]:
+                found["frozen"].setdefault(0, {})[name.removeprefix("frozen.")] = tensor
+    buffers, frozen = (tuple(each[number] for number in sorted(each)) for each in found.values())
+    return {"parameters": stored["parameters"], "buffers": buffers, "frozen": frozen}
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
@@ -119,7 +156,7 @@ def load(folder: str | os.PathLike[str]) -> Result:
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
-    return Result(**(vars(values) | {"parameters": load_file(tensors)["parameters"]}))
+    return Result(**(vars(values) | _read_tensors(tensors)))
 
 
 def from_dict(document: Mapping[str, Any]) -> Result:
@@ -138,26 +175,61 @@ def from_dict(document: Mapping[str, Any]) -> Result:
     )
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A metric over the seeds of one method: mean, and standard deviation if there is more than one seed."""
-
-    mean: float | None
-    deviation: float | None
-
-
-def compare(results: Iterable[Result]) -> dict[str, dict[str, Summary]]:
-    """Every metric of every method over its seeds; its mean is None if some seed has no value."""
-    groups: dict[str, list[dict[str, float | int | None]]] = {}
-    for result in results:
-        groups.setdefault(result.method, []).append(result.metrics)
-    return {
-        method: {name: _summary([run[name] for run in runs]) for name in runs[0]} for method, runs in groups.items()
-    }
+def checked(results: object, function: str) -> list[Result]:
+    """The results that a function was given, or an error that says what it was given instead."""
+    if isinstance(results, Result):
+        raise BadInput(f"{function}: takes a list of results, not a single one; pass [result]")
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise BadInput(f"{function}: takes a list of results, not {type(results).__name__}")
+    found = list(results)
+    for each in found:
+        if not isinstance(each, Result):
+            raise BadInput(f"{function}: takes results of firma.run, firma.run_all or firma.load, not {_shown(each)}")
+    if not found:
+        raise BadInput(f"{function}: takes at least one result, and there is none")
+    return found
 
 
-def _summary(values: Sequence[float | int | None]) -> Summary:
-    numbers = [float(value) for value in values if value is not None]
-    if len(numbers) < len(values):
-        return Summary(None, None)
-    return Summary(mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+def to_frame(results: Iterable[Result], summary: bool = False) -> "DataFrame":
+    """Results as a pandas DataFrame, which requires pandas.
+
+    One row per round, client and metric: columns method, seed, round (from 1), client, metric, value. With `summary`,
+    one row per run: columns method, seed, one per metric, and seconds. In front stand the options in which the
+    results differ, such as dataset or rate.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise BadInput("to_frame: requires pandas; install it with: pip install pandas") from None
+    runs = checked(results, "to_frame")
+    facts = [conditions(run.config) | tuning(run.config) for run in runs]
+    differ = differing(facts)
+    leads = [
+        {name: known.get(name, ABSENT) for name in differ} | {"method": run.method, "seed": run.seed}
+        for run, known in zip(runs, facts, strict=True)
+    ]
+    if summary:
+        return pandas.DataFrame(
+            [lead | run.metrics | {"seconds": run.seconds} for run, lead in zip(runs, leads, strict=True)]
+        )
+    frames = []
+    for run, lead in zip(runs, leads, strict=True):
+        for metric, values in _per_client(run).items():
+            rounds, clients = np.indices(values.shape)
+            columns = {
+                "round": rounds.ravel() + 1,
+                "client": clients.ravel(),
+                "metric": metric,
+                "value": values.ravel(),
+            }
+            frames.append(pandas.DataFrame(lead | columns))
+    return pandas.concat(frames, ignore_index=True)
+
+
+def _per_client(run: Result) -> dict[str, NDArray[np.float64]]:
+    """(rounds, clients) values by the name of their metric."""
+    return {"accuracy": run.history}
+
+
+def _shown(value: object) -> str:
+    return f"the text {value!r}" if isinstance(value, str) else type(value).__name__

@@ -10,15 +10,20 @@ from firma.methods import lookup
 from firma.mixing import ring
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.mixing.spectrum import min_influence, power, spectral_radius
-from firma.schedule import plan
+from firma.schedule import participant_count, plan
 from firma.settings import hyper_for, split_for
 
 
 def ring_report(
     dataset: DatasetSource, scenario: str | None, method: str, clients: int | None, preset: str,
-    settings: Mapping[str, Any], seed: int,
+    settings: Mapping[str, Any], seed: int, participation: float = 1.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Costs, and mixing in the last round if every client passes the gate with the same accuracy."""
+    """Costs, and mixing in the last round if every client passes the gate with the same accuracy.
+
+    Mixing is that of the clients that take part in a round; the costs are those of the ring of all clients.
+    """
+    if not 0 < participation <= 1:
+        raise BadInput(f"participation = {participation}: must be greater than 0 and at most 1")
     row, source = lookup(method), load_dataset(dataset)
     if row.topology != "ring":
         raise BadInput(f"method = {method!r}: must have topology ring, not {row.topology}")
@@ -30,10 +35,13 @@ def ring_report(
     alike = similarity(proportions, hyper.ring_cost)
     order = two_opt(alike)
     before, after = ring_cost(alike, range(count)), ring_cost(alike, order)
-    last = plan(row, hyper, count, source.rounds, source.rounds - 1)
-    one_pass = ring.one_pass(order, [ring.row(last)] * count)
+    taking_part = participant_count(participation, count)
+    last = plan(row, hyper, taking_part, source.rounds, source.rounds - 1)
+    closed_up = order if taking_part == count else range(taking_part)  # whoever is drawn: all rows are the same
+    one_pass = ring.one_pass(closed_up, [ring.row(last)] * taking_part)
     whole_round = power(one_pass, last.passes)
-    return {
+    sampled = {"participants": taking_part} if participation < 1 else {}
+    return sampled | {
         "dataset": source.name,
         "scenario": scenario,
         "preset": preset,

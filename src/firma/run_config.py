@@ -32,7 +32,7 @@ else:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PYTHON_ONLY = ("model", "on_round")  # fields that neither the command line nor a TOML file can state
+PYTHON_ONLY = ("on_round",)  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
 
 
@@ -70,6 +70,14 @@ class RunConfig:
     rounds: Annotated[
         int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
+    participation: Annotated[
+        float,
+        Field(
+            gt=0, le=1,
+            description="Share of the clients that take part in each round, drawn at random by seed and round; the "
+            "others neither train nor communicate.",
+        ),
+    ] = 1.0  # fmt: skip
     seed: Annotated[
         int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")
     ] = 0
@@ -96,8 +104,24 @@ class RunConfig:
     ] = None
     model: Annotated[
         ModelSource,
-        Field(description="mlp, a pair of modules (extractor, head), or a function that returns such a pair."),
+        Field(
+            description="mlp, cnn, resnet or transformer (firma models shows their parameters), or your own: "
+            "MODULE:FUNCTION. From Python also a pair of modules (extractor, head), one module with head, or a "
+            "function that returns either."
+        ),
     ] = "mlp"
+    model_set: Annotated[
+        Mapping[str, Any],
+        BeforeValidator(lambda value: {} if value is None else value),
+        Field(description="Set a parameter of the model, such as width=64; repeatable."),
+    ] = field(default_factory=dict)
+    head: Annotated[
+        str | None,
+        Field(
+            description="The head of a model that is one module: the name of its last layer, such as fc or "
+            "classifier.1. It stays with the client; the rest is the extractor."
+        ),
+    ] = None
     device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
     workers: Annotated[
         int | None, Field(ge=1, description="Number of clients trained in parallel. Default: one per core.")
@@ -180,7 +204,8 @@ class RunConfig:
         """The options as plain data, by the names that a TOML file uses."""
         options = {option: getattr(self, name) for option, name in option_fields().items()}
         names = [each if isinstance(each, str) else each.name for each in self.methods]
-        return options | {"method": names, "checkpoint": self.checkpoint and str(self.checkpoint)}
+        model = self.model if isinstance(self.model, str) else type(self.model).__name__
+        return options | {"method": names, "model": model, "checkpoint": self.checkpoint and str(self.checkpoint)}
 
 
 def takes_fields_of(
@@ -227,6 +252,7 @@ def descriptions() -> dict[str, str]:
 def from_options(values: Mapping[str, Any]) -> RunConfig:
     """The configuration that options of the command line or of a TOML file describe."""
     known = option_fields()
+    values = {option.replace("-", "_"): value for option, value in values.items()}
     for option in values:
         if option not in known:
             raise unknown("option", option, known)

@@ -1,10 +1,12 @@
 """What round r does, read off the method's columns and numbers."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from firma.methods import Method, Shares, Weights
+from firma.seeds import generator
 from firma.settings import Hyper
 
 Mixing = Literal["none", "star", "ring", "all-reduce"]
@@ -37,11 +39,29 @@ class RoundPlan:
     weights: Weights = "none"  # of the two neighbours on a ring
     retention: float = 1.0  # per pass
     gate: Gate | None = None
+    participants: tuple[int, ...] | None = None  # in ring order; None: all clients
 
     @property
     def part(self) -> Literal["model", "extractor"]:
         """The part of the model that is mixed."""
         return "model" if self.shares == "model" else "extractor"
+
+
+def participant_count(share: float, clients: int) -> int:
+    """How many of N clients take part in a round: share · N, rounded half up, at least one."""
+    return max(1, math.floor(share * clients + 0.5))
+
+
+def participants(share: float, order: Sequence[int], seed: int, number: int) -> tuple[int, ...] | None:
+    """Who takes part in round `number`, drawn by (seed, round): the ring `order` without the others; None: all.
+
+    With the same seed and round, a larger share adds clients to those that a smaller one draws.
+    """
+    count = participant_count(share, len(order))
+    if count == len(order):
+        return None
+    drawn = set(generator(seed, "participation", number).permutation(len(order))[:count].tolist())
+    return tuple(client for client in order if client in drawn)
 
 
 def warmup_rounds(method: Method, hyper: Hyper, rounds: int) -> int:
@@ -66,7 +86,7 @@ def round_retention(method: Method, hyper: Hyper, rounds: int, number: int) -> f
 
 
 def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
-    """The plan of round `number` (from 0)."""
+    """The plan of round `number` (from 0), in which `clients` take part."""
     if number < warmup_rounds(method, hyper, rounds):
         return _warmup(hyper, number)
     if method.topology != "ring":
@@ -82,6 +102,11 @@ def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
     if method.training == "joint":
         return (Phase("model", hyper.epochs),)
     return (Phase("head", hyper.head_epochs), Phase("extractor", hyper.extractor_epochs))
+
+
+def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, ...]:
+    """What clients train in any of the rounds: those of the first round and of the last, which is past the warm-up."""
+    return tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
 
 
 def _warmup(hyper: Hyper, number: int) -> RoundPlan:

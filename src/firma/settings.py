@@ -56,8 +56,8 @@ class Hyper(BaseModel):
     clip: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
         None, description="maximum norm of a batch's gradient; none: no clipping"
     )
-    hidden: Positive = Field(256, description="width of the built-in model's hidden layers")
-    embedding: Positive = Field(128, description="number of features that the built-in extractor computes")
+    hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
+    embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
         "shared", description="shared: all clients start from the same weights; per-client: each starts from its own"
     )
@@ -176,3 +176,9 @@ def changed_settings(method: str | Method, preset: str, hyper: Hyper, split: Spl
     """The settings of a run that differ from its preset: what a result records beside the preset."""
     usual = hyper_for(method, preset, {}).model_dump() | split_for(preset, {}).model_dump()
     return {name: value for name, value in (hyper.model_dump() | split.model_dump()).items() if value != usual[name]}
+
+
+def given_settings(changes: Mapping[str, Any], hyper: Hyper, split: Split) -> dict[str, Any]:
+    """The settings that the user stated, by their names and with the values that they were understood as."""
+    values = hyper.model_dump() | split.model_dump()
+    return {name: values[name] for part in settings(changes) for name in part}

@@ -52,6 +52,25 @@ def test_fewer_clients_than_processes(make_federation, pools, clients):
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize("method", METHODS)
+def test_client_sampling_gives_the_figures_of_the_simulation(make_federation, pools, tmp_path, method, share):
+    """With a fifth of six clients most processes have nobody to train; a checkpoint is taken up by the simulation."""
+    base = make_federation(method, 6, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 5, 4, 2))
+    federation = replace(base, participation=share)
+    whole = finish(Simulation(federation))
+    averages = any(federation.plan(number).mixing in ("star", "all-reduce") for number in range(6))
+    stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 3)
+    assert_same(finish(RayFederation(federation, pools[3])), whole, exactly=not averages)
+    assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole, not averages)
+
+
+def test_client_sampling_on_a_large_ring(make_federation, pools):
+    base = make_federation("fibfl+", 300, rounds=2, extractor_epochs=1, head_epochs=0)
+    federation = replace(base, participation=0.6)
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+
+
 def test_parts_of_a_local_step_run_on_ray_too(make_federation, pools):
     federation = make_federation("fibfl", 4, proximal=0.5, clip=0.5)
     ours = finish(RayFederation(federation, pools[3]))

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import torch
 
 import firma
 from firma.sweep.store import read_cells
+from tests.documents import blocks, write_file
+from tests.own_models import modules_of, write_models
 from tests.processes import running, wait_until
 
 FAST = ["--dataset", "digits", "--scenario", "skew-1", "--rounds", "2", "--set", "extractor_epochs=1"]
@@ -91,6 +94,22 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 
 
+def test_sweep_spreads_runs_and_goes_on_after_a_failure(command, tmp_path, cluster):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(90, 4)).astype(np.float32), y=rng.integers(0, 3, 90))
+    text = 'clients = [2, 500]\nrounds = 1\nmethod = ["local", "fedavg"]\nscenario = "iid"\n'
+    (tmp_path / "grid.toml").write_text(f'{text}dataset = "{tmp_path}/mine.npz"\n')
+    words = ["sweep", tmp_path / "grid.toml", "--out"]
+    code, out, err = command(*words, tmp_path / "ray", "--engine", "ray")
+    assert code == 1
+    assert "2 runs finished, 0 already existed, 2 failed" in out
+    assert "clients = 500: must be between 1 and 72" in err
+    command(*words, tmp_path / "one")
+    ours, theirs = read_cells(tmp_path / "ray"), read_cells(tmp_path / "one")
+    for left, right in zip(ours, theirs, strict=True):
+        assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
+
+
 RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}
 DRIVER = "import firma, sys; firma.run('digits', 'dir-0.5', 'fibfl++', address={!r}, checkpoint={!r}, **{!r})"
 
@@ -144,3 +163,66 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, start, tmp_pat
     assert out == ""
     assert err.startswith(f"firma: interrupted; completed rounds are saved in {tmp_path}")
     assert "Traceback" not in err
+
+
+def test_workers_run_a_model_from_the_current_folder(command, cluster, tmp_path):
+    """The cluster was started elsewhere: no worker has this folder in its path, and one on another machine has none."""
+    words = ["run", *FAST, "--method", "fibfl+", "--model", "mynet:whole", "--head", "fc", "--json"]
+    with modules_of(write_models(tmp_path)):
+        code, ours, err = command(*words, "--engine", "ray", "--workers", "2")
+        assert code == 0, err
+        _, theirs, _ = command(*words)
+    (left,), (right,) = (json.loads(out)["results"] for out in (ours, theirs))
+    assert left["history"] == right["history"]
+    assert left["config"]["model"] == right["config"]["model"]
+    assert "on Ray" in left["backend"]
+
+
+def test_modules_are_imported_from_memory():
+    """A package, a module in it, a folder without __init__.py, and a line of a traceback; in a process of its own."""
+    script = textwrap.dedent(
+        """
+        import traceback
+        from firma.engines.shipped_code import provide
+        provide({
+            "far/__init__.py": b"from .inner import value",
+            "far/inner.py": b"import space.deep as deep\\nvalue = deep.two()",
+            "space/deep.py": "# é\\ndef two():\\n    return 2\\n\\ndef fails():\\n    return 1 / 0\\n".encode(),
+        })
+        import far, space.deep
+        assert far.value == 2 and space.deep.__name__ == "space.deep"
+        try:
+            space.deep.fails()
+        except ZeroDivisionError:
+            assert 'File "space/deep.py", line 6, in fails' in traceback.format_exc()
+            assert "return 1 / 0" in traceback.format_exc()
+        """
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_package_that_workers_lack_is_one_sentence(command, cluster, tmp_path, monkeypatch):
+    """Installed packages are not sent: every node needs its own."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    with modules_of(write_models(installed)):
+        monkeypatch.syspath_prepend(installed)
+        monkeypatch.chdir(tmp_path)
+        code, _, err = command("run", *FAST, "--model", "mynet:build", "--engine", "ray", "--workers", "1")
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        "firma: engine = 'ray': a worker cannot import 'layers', which the model needs; install it on every node",
+    )
+
+
+def test_the_command_of_the_page_about_models_runs(command, cluster, tmp_path):
+    found = blocks("docs/your-model.md")
+    with modules_of(tmp_path):
+        for block in found:
+            if block.note.startswith("file: "):
+                write_file(block, tmp_path)
+        (shown,) = [block for block in found if block.note == "with ray"]
+        for words in shown.commands:
+            code, out, err = command(*words[1:])
+            assert code == 0, err
+            assert "fibfl++" in out

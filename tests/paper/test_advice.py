@@ -11,7 +11,8 @@ from firma.paper.advice import PAPER_BEST, advise
 from firma.paper.federation_profile import Profile, from_split, heterogeneity, nearest, read_counts, saving
 from firma.paper.grid import CASES
 from firma.paper.published import published
-from firma.sweep.statistics import ResultTable, Statistic
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable
 
 LARGE = np.full((10, 10), 5000)
 

@@ -9,7 +9,8 @@ from firma.paper.claims import CLAIMS
 from firma.paper.grid import CASES
 from firma.paper.judging import at_least, best_of, higher, rank_at_most
 from firma.paper.published import published
-from firma.sweep.statistics import ResultTable, Statistic
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 NOTHING = ResultTable("nothing")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from firma.paper.published import SHIPPED_METRICS
 from firma.paper.report import DOCUMENT_FIGURES, document, paper_scope
-from firma.sweep.statistics import result_tables, to_csv
+from firma.sweep.result_table import result_tables, to_csv
 from firma.sweep.store import read_results
 
 ROOT = Path(__file__).parents[2]

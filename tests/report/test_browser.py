@@ -36,7 +36,7 @@ CLICKS = """<script>
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
-    report(made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2), out=folder / "report.html")
+    report([made_up_study(folder / "study", ["digits"], ["iid", "dir-0.1"], seeds=2)], out=folder / "report.html")
     text = (folder / "report.html").read_text()
 
     def visit(name, text, *words):

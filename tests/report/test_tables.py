@@ -20,9 +20,10 @@ from firma.report.table import (
     as_text,
     mark_best,
 )
-from firma.report.tables import command, formula_bytes, scope_of, sweep_tables
+from firma.report.tables import command, formula_bytes
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable, result_tables
 from firma.sweep.runner import run_cells
-from firma.sweep.statistics import ResultTable, Statistic, result_tables
 from firma.sweep.store import SweepResults, read_cells, writing
 
 TABLE = Table(
@@ -137,22 +138,3 @@ def test_gains_have_the_standard_error_of_a_difference_where_there_are_seeds():
     }
     row = ablation(ResultTable("ours", statistics), paper_scope()).rows[0]
     assert [entry.text.split(" (")[0] for entry in row[4:]] == ["+1.0", "+5.0 ± 1.4", "+6.0"]  # 0.01 and 0.01: 0.0141
-
-
-def test_a_sweep_of_other_data_has_tables_without_the_paper():
-    case = ("mine.csv", "dir-0.3")
-    statistics = {
-        (*case, method, metric): Statistic(0.5, 0.1, 3)
-        for method in ("local", "fedavg")
-        for metric in ("mean_accuracy", "gini", "bytes_per_round")
-    }
-    tables = {"paper": ResultTable("paper", statistics, {case: 12.0})}
-    scope = scope_of(tables)
-    assert (scope.datasets, scope.scenarios, scope.reference) == (["mine.csv"], ["dir-0.3"], None)
-    made = {table.name: table for table in sweep_tables(tables, scope)}
-    assert "claims" not in made
-    accuracy = made["mean_accuracy-mine.csv-paper"]
-    assert {row[0].text: row[1].text for row in accuracy.rows}["fedavg"] == "50.0 ± 10.0"
-    assert accuracy.note == ""
-    assert made["savings-paper"].rows[0][1].text == "12.0"
-    assert made["communication-paper"].rows[1][3].text == MISSING

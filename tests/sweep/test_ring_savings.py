@@ -2,8 +2,8 @@
 
 import pytest
 
+from firma.sweep.result_table import result_tables
 from firma.sweep.ring_savings import read_ring_orders
-from firma.sweep.statistics import result_tables
 from firma.sweep.store import read_results
 
 

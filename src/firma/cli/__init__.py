@@ -22,8 +22,10 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("run", "run", settings=True),
     "methods": Entry("methods", "methods"),
+    "models": Entry("models", "models"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
+    "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
     "advise": Entry("advise", "advise"),

@@ -44,7 +44,7 @@ def advise(
     from firma.paper.advice import advise as advice
     from firma.paper.federation_profile import from_counts, from_split
     from firma.paper.published import published, shipped
-    from firma.sweep.statistics import result_tables
+    from firma.sweep.result_table import result_tables
     from firma.sweep.store import read_results
 
     if counts is not None and (dataset is not None or scenario is not None):

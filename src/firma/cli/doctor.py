@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
 
 
 def doctor(
     ring: RingPath,
     identity: IdentityFolder = DEFAULT_IDENTITY,
     listen: Listen = None,
+    model: AllowedModel = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
 ) -> None:
     """Check the ring before a run. Exit code 1: a check failed. Members may run it at the same time."""
@@ -21,7 +22,7 @@ def doctor(
     agreed = read_ring(ring)
     typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
     failed = 0
-    for finding in probe(agreed, identity, listen, wait):
+    for finding in probe(agreed, identity, listen, wait, model):
         failed += not finding.passed
         typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
     if failed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
 
 if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
@@ -35,6 +35,7 @@ def join(
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
+    model: AllowedModel = None,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -54,7 +55,7 @@ def join(
     sends = checked_wire(wire) if wire is not None else None
     setup = Setup(
         read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with,
+        begin_with, model,
     )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)

@@ -13,6 +13,7 @@ from firma.settings import Hyper, Split
 
 _HELP = descriptions()
 DATASET_HELP, SCENARIO_HELP = _HELP["dataset"].partition(" From Python")[0], _HELP["scenario"]
+MODEL_HELP, HEAD_HELP = _HELP["model"].partition(" From Python")[0], _HELP["head"]
 ENGINE_HELP, WIRE_HELP = _HELP["engine"], _HELP["wire"]
 SETTINGS = (
     "**Settings for --set**, with the values of fibfl++ under the paper preset (`--json` prints those of a run)\n\n"
@@ -25,22 +26,30 @@ SETTINGS = (
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
 Clients = Annotated[int | None, typer.Option(min=1, help=_HELP["clients"])]
+Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
 Address = Annotated[str | None, typer.Option(help=_HELP["address"])]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
 Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"])]
+ModelChanges = Annotated[list[str] | None, typer.Option("--model-set", metavar="KEY=VALUE", help=_HELP["model_set"])]
+_FLAGS = {"settings": "--set", "model_set": "--model-set"}
 
 
-def changes(pairs: Sequence[str] | None) -> dict[str, Any]:
+def changes(pairs: Sequence[str] | None, flag: str = "--set", example: str = "rate=0.001") -> dict[str, Any]:
     """`["rate=0.001"]` as a dictionary."""
     settings = {}
     for pair in pairs or []:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise BadInput(f"--set {pair!r}: must have the form KEY=VALUE, such as rate=0.001")
+            raise BadInput(f"{flag} {pair!r}: must have the form KEY=VALUE, such as {example}")
         settings[key] = value
     return settings
+
+
+def model_changes(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """`["width=64"]` as a dictionary."""
+    return changes(pairs, "--model-set", "width=64")
 
 
 def run_parameters() -> list[Parameter]:
@@ -48,7 +57,7 @@ def run_parameters() -> list[Parameter]:
     hints, defaults = get_type_hints(RunConfig), {each.name: each.default for each in fields(RunConfig)}
     made = []
     for name in option_fields().values():
-        text = DATASET_HELP if name == "dataset" else _HELP[name]
+        text = {"dataset": DATASET_HELP, "model": MODEL_HELP}.get(name, _HELP[name])
         default = defaults[name]
         if not any(default is each for each in (None, False, MISSING)):
             text += f" Default: {default}."
@@ -64,8 +73,8 @@ def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     if hint is bool:
         return bool, f"--{name}", None
     if get_origin(hint) is Mapping:
-        return list[str] | None, "--set", "KEY=VALUE"
+        return list[str] | None, _FLAGS[name], "KEY=VALUE"
     kinds = get_args(hint) or (hint,)
     if any(get_origin(each) is Sequence for each in kinds):
         return list[str] | None, None, None
-    return (int if int in kinds else str) | None, None, None
+    return (int if int in kinds else float if float in kinds else str) | None, None, None

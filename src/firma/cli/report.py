@@ -1,23 +1,31 @@
-"""`firma report`: tables, figures and one HTML page from a results folder."""
+"""`firma report`: tables, figures, comparisons and one HTML page from results folders."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from os.path import relpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firma.cli.options import Json
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.report.drawing import Drawing, Picture
+    from firma.comparison import ComparisonTable
+    from firma.report.drawing import Drawing, Pictures
+    from firma.report.groups import Study
     from firma.report.table import Table
-    from firma.report.tables import Scope
     from firma.sweep.store import SweepResults
 
 
 def report(
-    results: Annotated[Path, typer.Argument(help="Results folder of firma reproduce.")],
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER...", help="Results of firma sweep, firma run --out or firma reproduce; several are joined."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="Write only the HTML page, to this file.")] = None,
     show: Annotated[
         str | None,
@@ -26,72 +34,145 @@ def report(
         ),
     ] = None,
     table: Annotated[
-        str, typer.Option(help="With --print: only tables whose name contains this text, such as claims.")
+        str, typer.Option(help="With --print: only tables whose name contains this text, such as comparisons.")
     ] = "",
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="OPTION", help="The option whose values are compared. Default: method, if it varies."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="VALUE", help="Compare with this value only, such as fedavg. Default: all pairs."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="The metric to compare, such as worst_client. Default: the first of a result.")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help="Write only the figures, to this folder.")] = None,
     markdown: Annotated[
         Path | None,
         typer.Option(
-            help="Write only the comparison with the paper, to this Markdown file, and its figures to figures/ there."
+            help="Write only the tables, to this Markdown file; of firma reproduce, the comparison with the paper, and "
+            "its figures to figures/ there."
         ),
     ] = None,
     evidence: Annotated[
         Path | None, typer.Option(help="Write only mean and standard deviation over seeds, to this CSV file.")
     ] = None,
+    json: Json = False,
 ) -> None:
-    """Write a report of a study: one HTML page with sortable tables, and all figures as PNG and SVG.
+    """Write a report of runs: one HTML page with sortable tables, and all figures as PNG and SVG.
 
-    Without options, report.html and the folder figures/ are written into the results folder. The page contains
-    claims, tables, figures and the command that repeats each cell, and requires no other file.
+    Without options, report.html and the folder figures/ are written into the results folder, and what is better than
+    what is printed: the difference with its confidence interval, a paired test over seeds, and wins, losses and ties.
+    The page contains an overview, tables by the options that vary, curves, the worst clients, traffic, and the command
+    that repeats each run; it requires no other file. A results folder of firma reproduce is compared with the paper.
 
-    Example: firma report results/study
+    Example: firma report results/grid --against fedavg --metric worst_client
     """
-    from firma.atomic_files import check_writable, write_whole
-    from firma.cli.console import out as console
-    from firma.sweep.store import read_results
+    from firma.cli.console import print_json
+    from firma.sweep.result_folders import read_folders
 
-    found = read_results(results)
+    found = read_folders(results)
+    chosen = _Chosen(by, against, metric)
+    of_paper = _of_paper(results, found) and not json
+    if of_paper and chosen != _Chosen():
+        raise BadInput("--by, --against and --metric: not for results of firma reproduce, except with --json")
+    if json:
+        print_json(_document(found, chosen))
+        return
     if show is not None:
-        print_tables(found, show, table)
+        tables = _paper_tables(found) if of_paper else _study_tables(found, chosen)
+        print_tables(tables, show, table)
         return
     if (out, figures, markdown, evidence) == (None, None, None, None):
-        out, figures = results / "report.html", results / "figures"
-    for option, path in (("out", out), ("markdown", markdown), ("evidence", evidence)):
-        if path is not None:
-            check_writable(path.parent, option)
-    written: list[Path] = []
-    drawings: list[Drawing] = []
-    if figures is not None:
-        check_writable(figures, "figures")
-    if figures is not None or out is not None:
-        drawings, written = _draw(found, figures)
-    if markdown is not None:
-        written += _write_document(found, markdown)
-    if evidence is not None:
-        from firma.paper.published import SHIPPED_METRICS
-        from firma.sweep.statistics import result_tables, to_csv
-
-        write_whole(evidence, to_csv(result_tables(found), SHIPPED_METRICS))
-        written.append(evidence)
-    if out is not None:
-        write_whole(out, report_page(found, drawings))
-        written.append(out)
-    for path in written:
-        console.print(f"Written: {path}", soft_wrap=True, highlight=False)
+        if len(results) > 1:
+            raise BadInput("several folders: --out names the HTML page to write, such as --out report.html")
+        out, figures = results[0] / "report.html", results[0] / "figures"
+        if not of_paper:
+            _print_comparisons(found, chosen)
+    _write(found, chosen, of_paper, _Targets(out, figures, markdown, evidence))
 
 
-def print_tables(results: "SweepResults", form: str, part: str) -> None:
+@dataclass(frozen=True)
+class _Chosen:
+    """What to compare: the option, the value to compare with, and the metric."""
+
+    by: str | None = None
+    against: str | None = None
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """The files and folders to write; None is not written."""
+
+    out: Path | None
+    figures: Path | None
+    markdown: Path | None
+    evidence: Path | None
+
+
+def _of_paper(folders: Sequence[Path], results: "SweepResults") -> bool:
+    """Whether these are results of `firma reproduce`: of the paper's data sets, and of no grid of the user's own."""
+    from firma.paper.report import concerns
+    from firma.sweep.store import GRID_FILE, has_cells
+
+    own = any(not has_cells(folder) or (folder / GRID_FILE).exists() for folder in folders)
+    return not own and concerns(results)
+
+
+def _study(results: "SweepResults", chosen: _Chosen) -> "tuple[Study, ComparisonTable]":
+    from firma.report.groups import compared, study_of
+
+    study = study_of(results.cells, chosen.metric, chosen.by)
+    return study, compared(study, chosen.against, always=chosen.by is not None)
+
+
+def _document(results: "SweepResults", chosen: _Chosen) -> dict[str, Any]:
+    from firma.report.study_tables import as_document
+
+    return as_document(*_study(results, chosen), results.failures)
+
+
+def _print_comparisons(results: "SweepResults", chosen: _Chosen) -> None:
+    """What is better than what, on stdout."""
+    import sys
+
+    from firma.report.study_tables import comparisons
+    from firma.report.table import as_text
+
+    study, found = _study(results, chosen)
+    if found.overall:
+        sys.stdout.write(as_text(comparisons(study, found)) + "\n")
+    elif study.lines in study.axes and (chosen.by or study.lines == "method"):
+        sys.stdout.write(f"No two runs share everything but the {study.lines}: nothing can be compared.\n\n")
+
+
+def _study_tables(results: "SweepResults", chosen: _Chosen) -> "list[Table]":
+    from firma.report.study_tables import last_tables, study_tables
+
+    study, found = _study(results, chosen)
+    return [*study_tables(study, found, results.failures), *last_tables(study)]
+
+
+def _paper_tables(results: "SweepResults") -> "list[Table]":
+    from firma.paper.report import paper_scope, paper_tables
+    from firma.report.page import about_the_runs
+    from firma.sweep.result_table import result_tables
+
+    scope = paper_scope()
+    last = [table for section in about_the_runs(results, scope) for table in section.tables]
+    return [*paper_tables(result_tables(results), scope), *last]
+
+
+def print_tables(tables: "Sequence[Table]", form: str, part: str) -> None:
     """The tables whose name contains `part`, on stdout."""
     import sys
 
-    from firma.report.page import about_the_runs
     from firma.report.table import RENDERERS
 
     if form not in RENDERERS:
         raise BadInput(f"--print {form!r}: unknown format; choose from {', '.join(RENDERERS)}")
-    scope = _scope(results)
-    last = [table for section in about_the_runs(results, scope) for table in section.tables]
-    tables = [*_tables(results, scope), *last]
     chosen = [table for table in tables if part in table.name]
     if not chosen:
         names = ", ".join(table.name for table in tables)
@@ -99,37 +180,65 @@ def print_tables(results: "SweepResults", form: str, part: str) -> None:
     sys.stdout.write("\n".join(RENDERERS[form](table) for table in chosen))
 
 
-def _scope(results: "SweepResults") -> "Scope":
-    """The paper's grid where results are part of it, else what was run."""
-    from firma.paper.report import concerns, paper_scope
-    from firma.report.tables import scope_of
-    from firma.sweep.statistics import result_tables
+def _write(results: "SweepResults", chosen: _Chosen, of_paper: bool, targets: _Targets) -> None:
+    """Write the files that were asked for, and say which."""
+    from firma.atomic_files import check_writable, write_whole
+    from firma.cli.console import out as console
 
-    return paper_scope() if concerns(results) else scope_of(result_tables(results))
+    for option, path in (("out", targets.out), ("markdown", targets.markdown), ("evidence", targets.evidence)):
+        if path is not None:
+            check_writable(path.parent, option)
+    written: list[Path] = []
+    drawings: list[Drawing] = []
+    if targets.figures is not None:
+        check_writable(targets.figures, "figures")
+    if targets.figures is not None or targets.out is not None:
+        pictures = _paper_figures(results) if of_paper else _study_figures(results, chosen)
+        drawings, written = _draw(pictures, targets.figures)
+    if targets.markdown is not None:
+        written += _write_document(results, chosen, of_paper, targets.markdown)
+    if targets.evidence is not None:
+        write_whole(targets.evidence, _evidence(results, chosen, of_paper))
+        written.append(targets.evidence)
+    if targets.out is not None:
+        page = paper_page(results, drawings) if of_paper else study_page(results, chosen, drawings)
+        write_whole(targets.out, page)
+        written.append(targets.out)
+    for path in written:
+        console.print(f"Written: {path}", soft_wrap=True, highlight=False)
 
 
-def _tables(results: "SweepResults", scope: "Scope") -> "Iterator[Table]":
-    from firma.paper.report import concerns, paper_tables
-    from firma.report.tables import sweep_tables
-    from firma.sweep.statistics import result_tables
+def _paper_figures(results: "SweepResults") -> "Pictures":
+    from firma.paper.report import paper_figures, paper_scope
 
-    return (paper_tables if concerns(results) else sweep_tables)(result_tables(results), scope)
+    return paper_figures(results, paper_scope())
 
 
-def _figures(results: "SweepResults", scope: "Scope") -> "Iterator[Picture]":
-    from firma.paper.report import concerns, paper_figures
-    from firma.report.figures import sweep_figures
+def _study_figures(results: "SweepResults", chosen: _Chosen) -> "Pictures":
+    from firma.report.study_figures import study_figures
 
-    return (paper_figures if concerns(results) else sweep_figures)(results, scope)
+    return study_figures(_study(results, chosen)[0])
 
 
-def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
-    """The HTML page; each figure is drawn once, for the page and for its files."""
+def _evidence(results: "SweepResults", chosen: _Chosen, of_paper: bool) -> str:
+    from firma.paper.published import SHIPPED_METRICS
+    from firma.report.study_tables import results as result_rows
+    from firma.report.table import as_csv
+    from firma.sweep.result_table import result_tables, to_csv
+
+    if of_paper:
+        return to_csv(result_tables(results), SHIPPED_METRICS)
+    return as_csv(result_rows(_study(results, chosen)[0]))
+
+
+def paper_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
+    """The HTML page of `firma reproduce`; each figure is drawn once, for the page and for its files."""
+    from firma.paper.report import paper_scope, paper_tables
     from firma.report.page import Section, about_the_runs, page
-    from firma.sweep.statistics import result_tables
+    from firma.sweep.result_table import result_tables
 
-    scope = _scope(results)
-    tables = list(_tables(results, scope))
+    scope = paper_scope()
+    tables = list(paper_tables(result_tables(results), scope))
     claims = [table for table in tables if table.name == "claims"]
     sections = [
         *([Section("Claims", claims)] if claims else []),
@@ -141,12 +250,36 @@ def report_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
     return page("FIRMA study", f"{len(results.cells)} cells: {runs}.", sections)
 
 
-def _draw(results: "SweepResults", folder: Path | None) -> "tuple[list[Drawing], list[Path]]":
+def study_page(results: "SweepResults", chosen: _Chosen, drawings: "list[Drawing]") -> str:
+    """The HTML page of any other runs."""
+    from firma.report.page import Section, page
+    from firma.report.study_tables import last_tables, study_tables
+
+    study, found = _study(results, chosen)
+    sections: list[Section] = []
+    parts = {"overview": "Overview", "failed": "Overview", "comparisons": "Comparisons", "worst-clients": "Clients"}
+    parts |= {"comparisons-by-case": "Comparisons", "traffic": "Traffic"}
+    tables = list(study_tables(study, found, results.failures))
+    for title in ("Overview", "Results", "Comparisons", "Curves", "Clients", "Traffic"):
+        sections.append(
+            Section(
+                title,
+                [table for table in tables if parts.get(table.name, "Results") == title],
+                [drawing for drawing in drawings if drawing.name.startswith(title.lower())],
+            )
+        )
+    sections.append(Section("Runs", list(last_tables(study))))
+    count = sum(len(group.cells) for group in study.groups)
+    varies = f" that differ in {', '.join(study.axes)}" if study.axes else ""
+    return page("FIRMA report", f"{count} runs{varies}.", [each for each in sections if each.tables or each.drawings])
+
+
+def _draw(pictures: "Pictures", folder: Path | None) -> "tuple[list[Drawing], list[Path]]":
     """All figures as SVG, and the files of them if there is a folder."""
     from firma.report.drawing import drawn, save_png
 
     drawings, written = [], []
-    for picture in _figures(results, _scope(results)):
+    for picture in pictures:
         drawings.append(drawn(picture))
         if folder is not None:
             written += [save_png(picture, folder), folder / f"{picture.name}.svg"]
@@ -154,12 +287,16 @@ def _draw(results: "SweepResults", folder: Path | None) -> "tuple[list[Drawing],
     return drawings, written
 
 
-def _write_document(results: "SweepResults", path: Path) -> list[Path]:
-    """The Markdown page and the few figures that it shows."""
+def _write_document(results: "SweepResults", chosen: _Chosen, of_paper: bool, path: Path) -> list[Path]:
+    """The Markdown page and, of the paper's study, the few figures that it shows."""
     from firma.atomic_files import write_whole
     from firma.paper.report import DOCUMENT_FIGURES, document, paper_figures, paper_scope
     from firma.report.drawing import save_png
+    from firma.report.table import as_markdown
 
+    if not of_paper:
+        write_whole(path, "\n".join(as_markdown(table) for table in _study_tables(results, chosen)))
+        return [path]
     scope, drawn = paper_scope(), {}
     for picture in paper_figures(results, scope):
         if picture.name in DOCUMENT_FIGURES:

@@ -1,8 +1,6 @@
 """`firma reproduce`: run the paper's study, or a part of it; continues where it was interrupted."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +10,7 @@ from firma.cli.options import ENGINE_HELP, Address, Changes, changes
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
-    from firma.engines.engine import RoundOutcome
     from firma.sweep.cells import Cell
-    from firma.sweep.runner import FinishedCell
 
 Several = list[str] | None
 
@@ -66,6 +62,7 @@ def reproduce(
     Example: firma reproduce --dataset digits --seeds 3 --out results/study
     """
     from firma.cli.console import out as console
+    from firma.cli.sweep_progress import print_interrupted, tracked
     from firma.paper.grid import Choice, cells
     from firma.sweep.runner import run_cells, run_cells_on_ray
     from firma.sweep.store import copy_between_presets, missing, writing
@@ -91,7 +88,7 @@ def reproduce(
         left = missing(wanted, out)
         written = 0
         try:
-            with _tracked(left, len(wanted)) as tracker:
+            with tracked(left, len(wanted)) as tracker:
                 finished = (
                     run_cells_on_ray(left, out, tracker.start, address)
                     if engine == "ray" and left
@@ -125,85 +122,3 @@ def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
         found = list(order_rings(cells))
         path = save_ring_orders(folder, found)
     console.print(f"{len(found)} rings ordered: {path}. Next: firma report {folder}", soft_wrap=True)
-
-
-def print_interrupted(written: int, left: int) -> None:
-    """One line on stderr: what was saved and how to continue."""
-    from firma.cli.console import err
-
-    err.print(
-        f"firma: interrupted; {written} of {left} cells were run and saved; run the same command again to continue",
-        soft_wrap=True,
-        highlight=False,
-    )
-
-
-class _Tracker:
-    """Progress of a study: reported after every round on a progress bar, after every cell in a log."""
-
-    def __init__(
-        self, left: "Sequence[Cell]", wanted: int, say: Callable[[str, str, float], None], often: bool
-    ) -> None:
-        from firma.sweep.runner import cost
-
-        self.cost, self.total = cost, sum(cost(cell) for cell in left)
-        self.left, self.wanted, self.say, self.often = left, wanted, say, often
-        self.finished, self.worked, self.part, self.started = 0, 0.0, 0.0, time.monotonic()
-
-    def start(self, cell: "Cell") -> None:
-        self.cell, self.part = cell, 0.0
-        self._say(cell, "starting")
-
-    def round(self, method: str, seed: int, outcome: "RoundOutcome") -> None:
-        number, cell = outcome.number + 1, self.cell
-        self.part = self.cost(cell) * number / cell.rounds
-        self._say(cell, f"round {number}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
-
-    def finish(self, done: "FinishedCell") -> None:
-        self.finished, self.worked, self.part = self.finished + 1, self.worked + self.cost(done.cell), 0.0
-        accuracy = done.result.metrics["mean_accuracy"]
-        self._say(done.cell, f"{accuracy:.3f} in {done.result.seconds:.1f} s", whole=True)
-
-    def _say(self, cell: "Cell", what: str, whole: bool = False) -> None:
-        if whole or self.often:
-            count = self.wanted - len(self.left) + self.finished
-            self.say(f"{count}/{self.wanted}", f"{cell.name}  {what}{self._time_left()}", self._share())
-
-    def _share(self) -> float:
-        """Work done over all work that there was at the start."""
-        return (self.worked + self.part) / self.total
-
-    def _time_left(self) -> str:
-        share = self._share()
-        if not 0 < share < 1:
-            return ""
-        return f", about {_duration((time.monotonic() - self.started) * (1 - share) / share)} left"
-
-
-@contextmanager
-def _tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[_Tracker]:
-    """A progress bar on a terminal, one line per cell in a log."""
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from firma.cli.console import err
-
-    if not err.is_terminal:
-        yield _Tracker(
-            left, wanted, lambda count, what, _: err.print(count, what, soft_wrap=True, highlight=False), False
-        )
-        return
-    columns = (TextColumn("{task.fields[count]}"), BarColumn(20), TextColumn("{task.description}"))
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("", total=1.0, count="")
-
-        def say(count: str, what: str, share: float) -> None:
-            bar.update(task, completed=share, description=what, count=count)
-
-        yield _Tracker(left, wanted, say, True)
-
-
-def _duration(seconds: float) -> str:
-    """90 as 2 min, 9000 as 2.5 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario, Seed, changes
+from firma.cli.options import Changes, Clients, Dataset, Json, Participation, Preset, Scenario, Seed, changes
 from firma.methods import DEFAULT_METHOD
 
 
@@ -16,6 +16,7 @@ def ring(
     method: Annotated[
         str, typer.Option(help="A method with topology ring; its passes and retention are used.")
     ] = DEFAULT_METHOD,
+    participation: Participation = 1.0,
     seed: Seed = 0,
     set_: Changes = None,
     json: Json = False,
@@ -36,7 +37,7 @@ def ring(
 
     with reading() as show:
         source = load_dataset(dataset, on_progress=show)
-    report = ring_report(source, scenario, method, clients, preset, changes(set_), seed)
+    report = ring_report(source, scenario, method, clients, preset, changes(set_), seed, participation)
     if json:
         print_json(report)
         return
@@ -50,6 +51,8 @@ def ring(
     table.add_row("cost, 2-opt", f"{report['cost_optimised']:.4f}")
     table.add_row("saving", f"{report['saving_percent']:.1f} %")
     table.add_row("order", " ".join(str(client) for client in report["order"]))
+    if "participants" in report:
+        table.add_row("clients per round", str(report["participants"]))
     table.add_row("passes per round", str(report["passes"]))
     table.add_row("spectral radius, one pass", f"{report['spectral_radius_pass']:.4f}")
     table.add_row("spectral radius, whole round", f"{report['spectral_radius_round']:.4f}")

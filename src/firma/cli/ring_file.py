@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firma.cli.options import WIRE_HELP, Changes, changes
+from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
@@ -34,6 +34,12 @@ def ring_file(
         ),
     ] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
+    model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Every site must have its code.")] = "mlp",
+    model_set: ModelChanges = None,
+    head: Annotated[str, typer.Option(help=HEAD_HELP)] = "",
+    dtype: Annotated[
+        str, typer.Option(help="What the model reads: float32, or int64 for tokens. Default: as the model requires.")
+    ] = "",
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
     ] = "plain",
@@ -50,6 +56,7 @@ def ring_file(
     """
     needs_extra()
     from firma.atomic_files import write_whole
+    from firma.peer.agreed_model import stated
     from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
 
     if member:
@@ -57,12 +64,19 @@ def ring_file(
             raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
+        settings, parameters = changes(set_), model_changes(model_set)
+        if model == "mlp":  # its sizes are settings of the run
+            settings, parameters = settings | parameters, {}
         features = [name.strip() for name in columns.split(",")] if columns else []
+        task = {
+            "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+            "scale": scale, "model": model,
+            "model_set": parameters, "head": head,
+        } | ({"dtype": dtype} if dtype else {})  # fmt: skip
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
-            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": changes(set_),
-            "task": {"shape": _shape(shape or str(len(features) or "")), "labels": _labels(labels), "scale": scale,
-                     "columns": features},
+            "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
+            "task": stated(task, seed),
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -76,6 +90,13 @@ def _show_ring(path: Path, ring: "Ring") -> None:
     from firma.peer.identity import fingerprint
 
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
+    task = ring.task
+    if task.model != "mlp":
+        head = f", head {task.head}" if task.head else ""
+        parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
+        typer.echo(f"  model {task.model}{head}{parameters}")
+    for name, digest in task.files.items():
+        typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
     if ring.task.columns:

@@ -1,18 +1,20 @@
 """`firma run`: train and compare methods."""
 
 from inspect import Parameter, Signature
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import Json, changes, run_parameters
+from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
-    from firma.results import Result, Summary
+    from firma.results import Result
+    from firma.statistics import Statistic
 
 _COLUMNS = {
     "mean accuracy": ("mean_accuracy", "{:.3f}"),
@@ -77,17 +79,24 @@ run.__signature__ = _signature()  # type: ignore[attr-defined]
 
 def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> dict[str, Any]:
     """The options of the file with those of the command line on top."""
-    table = values.get("set", {})
-    if not isinstance(table, dict):
-        raise BadInput(f"set = {table!r}: must be a table of settings, such as {{rate = 0.001}}")
-    settings = table | changes(given.pop("settings"))
+    values = {key.replace("-", "_"): value for key, value in values.items()}
+    settings = _table(values, "set", "{rate = 0.001}") | changes(given.pop("settings"))
+    model_set = _table(values, "model_set", "{width = 64}") | model_changes(given.pop("model_set"))
     old = path or values.pop("path", None)
     if old is not None:
         from firma.cli.console import err
 
         err.print("firma: path is deprecated; use backend", highlight=False)
         values["backend"] = old
-    return values | {name: value for name, value in given.items() if not _missing(value)} | {"set": settings}
+    stated = {name: value for name, value in given.items() if not _missing(value)}
+    return values | stated | {"set": settings, "model_set": model_set}
+
+
+def _table(values: dict[str, Any], key: str, example: str) -> dict[str, Any]:
+    table = values.get(key, {})
+    if not isinstance(table, dict):
+        raise BadInput(f"{key} = {table!r}: must be a table of settings, such as {example}")
+    return table
 
 
 def _missing(value: object) -> bool:
@@ -143,11 +152,14 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     from rich.table import Table
 
     from firma.cli.console import out
-    from firma.results import compare
+    from firma.comparison import compare
+    from firma.schedule import participant_count
 
     config, facts = experiment.config, results[0].config
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
-    title = f"{facts['dataset']}, {facts['scenario']}, {facts['clients']} clients, {facts['rounds']} rounds{seeds}"
+    drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
+    clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
+    title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
     for column in _COLUMNS:
         table.add_column(column, justify="right")
@@ -172,9 +184,9 @@ def _show_backends(results: "list[Result]") -> None:
         out.print(f"{result.method}, seed {result.seed}: {result.backend}; {result.seconds:.1f} s", soft_wrap=True)
 
 
-def _cell(value: "Summary", form: str, key: str) -> str:
+def _cell(value: "Statistic", form: str, key: str) -> str:
     """Mean, and ± deviation over seeds."""
-    if value.mean is None:
+    if isnan(value.mean):
         return "never"
     scale = 1000 if key == "bytes_per_round" else 1
     text = form.format(value.mean / scale)
@@ -186,4 +198,6 @@ def _audited(method: str, audit: Any) -> str:
     heads = "none contains a head" if audit["head_private"] else f"{audit['messages_with_head']} contain a head"
     beyond = audit["messages_beyond_neighbours"]
     server = "all between ring neighbours" if audit["server_free"] else f"{beyond} not between ring neighbours"
+    if audit.get("most_senders", 0) > 2:  # the ring closes up around those who take part
+        server += f" of the round (a client received from up to {audit['most_senders']} others)"
     return f"audit {method}: {audit['messages']} messages, {heads}, {server}"

@@ -10,6 +10,7 @@ import numpy as np
 from firma.engines.client_group import Array, ClientGroup, read_only
 from firma.engines.engine import Federation
 from firma.engines.ray_cluster import WorkerLost, answers, nodes, ray
+from firma.engines.shipped_code import Code, provide
 from firma.errors import BadInput
 from firma.training.local_step import ClientData
 
@@ -29,6 +30,10 @@ class GroupActor:
     """What runs in an actor: one group of clients, by the same code as in the simulation."""
 
     _group: ClientGroup | None = None
+
+    def provide(self, code: Code) -> None:
+        """Make the user's own modules importable, which `begin` then needs."""
+        provide(code)
 
     def begin(self, federation: Federation, numbers: Sequence[int], data: Packed) -> str:
         """Hold a group, in place of an earlier one; returns how it is trained."""

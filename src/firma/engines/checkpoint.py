@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -15,12 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from firma.atomic_files import sync, whole_folder, write_synced
-from firma.engines.client_group import Array, GroupState, read_only
+from firma.engines.client_group import Array, GroupState, backend_for, read_only
 from firma.engines.engine import Federation, RoundOutcome
 from firma.errors import BadInput
 from firma.methods import stable_columns
+from firma.models import architecture
+from firma.models.mlp import is_mlp
 from firma.settings import stable_settings
-from firma.training.backend import choose
 from firma.training.local_step import new_client, upgraded
 
 _FORMAT = 2  # 1, of version 0.1, is read too
@@ -114,17 +116,30 @@ class RunCheckpoints:
 
 
 def fingerprint(run: Federation) -> str:
-    """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it."""
-    backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
-    facts = {
+    """SHA-256 of all that decides a run, data included: a checkpoint is only ever used for the run that wrote it.
+
+    What the model computes is part of it, and values that are not in its flat buffer; but not for the built-in mlp,
+    which its shapes identify, so that checkpoints of earlier versions are found.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the engine says the same
+        backend = backend_for(run, run.data)
+    special = not is_mlp(run.models[0])
+    facts: dict[str, Any] = {
         "method": {"name": run.method.name} | stable_columns(run.method), "hyper": stable_settings(run.hyper),
         "rounds": run.rounds, "seed": run.seed, "order": list(run.order), "wire": run.wire,
         "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
+    if special:
+        facts["architecture"] = [architecture.digest(model) for model in run.models]
+    if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
+        facts["participation"] = run.participation
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())
+        for _, tensor in (*model.named_frozen(), *model.named_buffers()) if special else ():
+            digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     for each in run.data:
         for tensor in (each.inputs, each.labels, each.test_inputs, each.test_labels):
             digest.update(np.ascontiguousarray(tensor.numpy()).data)

@@ -1,7 +1,7 @@
-"""Clients that share a process, and the threads that train them side by side.
+"""Clients that share a process, and the workers that train them side by side.
 
 All clients in the simulation, one node's part of them on a cluster. The compiled kernels release Python's lock while
-they work, so threads are enough.
+they work, and so do torch's, so threads are enough for models that draw no random numbers; others train in processes.
 """
 
 import os
@@ -10,20 +10,24 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.engines.engine import Federation
+from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
+from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
-from firma.schedule import RoundPlan
-from firma.training.backend import Backend, choose, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, new_client
+from firma.schedule import RoundPlan, phases_of_a_run
+from firma.training.backend import Backend, seeded, train_round
+from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
+from firma.training.preflight import prepare
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+Given = TypeVarTuple("Given")
 
 
 def cores() -> int:
@@ -32,27 +36,50 @@ def cores() -> int:
 
 
 class WorkerPool:
-    """A trainer for every worker, and a pool of threads where the backend allows it."""
+    """Trainers, and the threads or processes that use them, as many at a time as the backend allows.
+
+    Threads have a trainer each. Processes are forked from this one, with the trainer that it has (`fork`).
+    """
 
     def __init__(self, backend: Backend, clients: int, wanted: int | None) -> None:
-        self.count = min(wanted or cores(), clients) if backend.parallel else 1
+        several = min(wanted or cores(), clients)
+        self.obstacle = obstacle() if backend.parallel == "processes" else ""
+        alone = clients == 1 or backend.parallel == "no" or bool(self.obstacle)
+        self.count = 1 if alone else several
+        self.forks = backend.parallel == "processes" and self.count > 1
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        for _ in range(self.count):
+        for _ in range(1 if self.forks else self.count):
             self._trainers.put(backend.make())
-        self._threads = backend.threads
-        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if backend.parallel else None
+        # Alone, a large model may use all cores; among others, one core per client: the same bits for any number.
+        self._threads = backend.threads if alone else 1
+        threaded = backend.parallel == "threads"
+        self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if threaded else None
+        self._processes: WorkerProcesses | None = None
 
-    def each(self, clients: Sequence[Client], work: Callable[[Trainer, Client], Outcome]) -> list[Outcome]:
-        """`work` on every client, the largest first to keep all threads busy; results in the clients' order."""
+    def fork(self, owner: object, clients: Sequence[Client]) -> None:
+        """Let processes work on these clients, which lie in shared memory from now on; work is methods of `owner`."""
+        share_memory(clients)
+        self._processes = WorkerProcesses(self.count, owner, self._trainers.get(), clients)
+        self._trainers.put(self._processes.trainer)
+
+    def each(
+        self, clients: Sequence[Client], work: Callable[[Trainer, Client, *Given], Outcome], *arguments: *Given
+    ) -> list[Outcome]:
+        """`work(trainer, client, …)` on every client, the largest first to keep all workers busy, in clients' order.
+
+        For processes, `work` must be a method of the owner or a function of a module; anything else is done here.
+        """
 
         def one(client: Client) -> Outcome:
             trainer = self._trainers.get()
             try:
-                return work(trainer, client)
+                return work(trainer, client, *arguments)
             finally:
                 self._trainers.put(trainer)
 
         with torch_threads(self._threads):
+            if self._processes is not None and len(clients) > 1 and self._processes.can(work):
+                return self._processes.each(clients, work, arguments)
             if self._pool is None:
                 return [one(client) for client in clients]
             largest_first = sorted(clients, key=lambda client: -len(client.data.labels))
@@ -62,19 +89,22 @@ class WorkerPool:
     def spread(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
         """`work` on every item, side by side; torch's products use one thread each: with two, some CPUs round
         differently, and a run would depend on the number of cores."""
+        workers = self.count if self._pool is not None else 1
 
         def several(first: int) -> None:
-            for item in items[first :: self.count]:
+            for item in items[first::workers]:
                 work(item)
 
         with torch_threads(1):
             if self._pool is None:
                 several(0)
             else:
-                list(self._pool.map(several, range(self.count)))
+                list(self._pool.map(several, range(workers)))
 
     def close(self) -> None:
-        """Stop the threads; work that has not begun is dropped."""
+        """Stop the workers; work that has not begun is dropped."""
+        if self._processes is not None:
+            self._processes.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -100,6 +130,7 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 Array = NDArray[Any]
+Rows = slice | list[int]  # of a group's stack
 
 
 class GroupState(TypedDict):
@@ -121,37 +152,68 @@ class ClientGroup:
         models = federation.models
         self.layout = models[0].layout()
         self._recipe = federation.recipe
-        self.backend = choose(models[0], federation.device, self._recipe, federation.hyper.batch, federation.backend)
+        self.backend = backend_for(federation, data)
+        self.workers = WorkerPool(self.backend, len(data), federation.workers)
         starts = torch.stack([self.backend.inward(model.flat()) for model in models])
-        self.stack = _on_lines(starts, len(data), federation.device)
+        self.stack = _on_lines(starts, len(data), federation.device, self.workers.forks)
         self.clients = [
             new_client(number, data[row], self.stack[row], models[row % len(models)], self._recipe)
             for row, number in enumerate(self.numbers)
         ]
-        self.workers = WorkerPool(self.backend, len(data), federation.workers)
+        if self.workers.forks:
+            self.workers.fork(self, self.clients)
+        self._tested: dict[int, float] = {}  # by client, as of the last test
 
     @property
     def described(self) -> str:
         """How clients are trained and why, for people."""
-        return f"{self.backend.name}, {self.workers.count} at a time ({self.backend.reason})"
+        said = self.backend.described(self.workers.count)
+        return f"{said}; one at a time because {self.workers.obstacle}" if self.workers.obstacle else said
 
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
         return self.stack[:, self.layout.span(plan.part)]
 
-    def train(self, plan: RoundPlan) -> list[float]:
-        """Every client's local training; their training accuracies where a gate asks for them."""
-        run = self.federation
-        job = Job(self._recipe, plan.phases, run.hyper.batch)
+    def training(self, plan: RoundPlan) -> Rows:
+        """Rows of the clients that take part in the round."""
+        if plan.participants is None:
+            return slice(None)
+        drawn = set(plan.participants)
+        return [row for row, number in enumerate(self.numbers) if number in drawn]
 
-        def train(trainer: Trainer, client: Client) -> float:
-            return train_round(self.backend, trainer, client, job, plan, run.seed)
+    def changed(self, plan: RoundPlan) -> Rows:
+        """Rows of the clients that the round may change: with a server all, because the model is the server's."""
+        return slice(None) if kind_of(plan.mixing).NEEDS_SERVER else self.training(plan)
 
-        return self.workers.each(self.clients, train)
+    def train(self, plan: RoundPlan) -> dict[int, float]:
+        """Local training of those who take part; by client, their training accuracies where a gate asks for them."""
+        clients = self._clients(self.training(plan))
+        accuracies = self.workers.each(clients, self.train_one, plan)
+        return dict(zip((client.number for client in clients), accuracies, strict=True))
 
-    def test(self) -> list[float]:
-        """Every client's test accuracy."""
-        return self.workers.each(self.clients, _test_accuracy)
+    def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
+        """One client's local training."""
+        job = Job(self._recipe, plan.phases, self.federation.hyper.batch)
+        return train_round(self.backend, trainer, client, job, plan, self.federation.seed)
+
+    def test(self, plan: RoundPlan) -> list[float]:
+        """Every client's test accuracy after the planned round; a client that it did not change is not tested again."""
+        clients = self._clients(self.changed(plan)) if self._tested else self.clients
+        numbers = (client.number for client in clients)
+        self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
+        return [self._tested[number] for number in self.numbers]
+
+    def test_one(self, trainer: Trainer, client: Client) -> float:
+        """One client's test accuracy."""
+        with seeded(self.backend, self.federation.seed, "evaluation", client.number):
+            return _test_accuracy(trainer, client)
+
+    def buffers(self) -> list[dict[str, Array]]:
+        """The private buffers of every client's model, such as running means, by name."""
+        return [{name: _array(kept) for name, kept in private_buffers(client).items()} for client in self.clients]
+
+    def _clients(self, rows: Rows) -> Sequence[Client]:
+        return self.clients[rows] if isinstance(rows, slice) else [self.clients[row] for row in rows]
 
     def rows(self, plan: RoundPlan, *wanted: Sequence[int]) -> list[Array]:
         """Copies of what some clients share, (clients, …) for each group that asked."""
@@ -166,20 +228,20 @@ class ClientGroup:
         apply(blocks, self.shared(plan), self.numbers, others, self.workers.spread)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
-        """This group's part of a weighted sum over all clients, (…) in float64, cut in pieces.
+        """This group's part of a weighted sum over the clients in `weights`, (…) in float64, cut in pieces.
 
         In float64, so that rounding it to float32 in the end gives the same however clients are grouped.
         """
         shared = self.shared(plan)
         total = torch.zeros(shared.shape[1], dtype=torch.float64)
         for number, row in zip(self.numbers, shared, strict=True):
-            total.add_(row, alpha=weights[number])
+            if number in weights:
+                total.add_(row, alpha=weights[number])
         return [piece.numpy() for piece in total.tensor_split(pieces)]
 
     def adopt(self, plan: RoundPlan, *pieces: Array) -> None:
-        """Every client takes over the average, given in pieces."""
-        shared = self.shared(plan)
-        shared.copy_(torch.cat([read_only(piece) for piece in pieces]).expand_as(shared))
+        """Every client that the round changes takes over the average, given in pieces."""
+        self.shared(plan)[self.changed(plan)] = torch.cat([read_only(piece) for piece in pieces])
 
     def outward(self) -> Array:
         """(n, P) parameters as torch lays them out."""
@@ -192,6 +254,7 @@ class ClientGroup:
 
     def restore(self, state: GroupState) -> None:
         """Continue from a state of the same clients in the same order."""
+        self._tested = {}
         self.stack.copy_(read_only(state["parameters"]))
         for client, saved in zip(self.clients, state["memory"], strict=True):
             for name, tensor in client.memory.items():
@@ -214,10 +277,20 @@ def _array(tensor: Tensor) -> Array:
     return tensor.detach().cpu().numpy()
 
 
-def _on_lines(starts: Tensor, clients: int, device: torch.device) -> Tensor:
-    """(n, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time."""
+def backend_for(run: Federation, data: Sequence[ClientData]) -> Backend:
+    """The backend that trains a federation, or the part of it that has these data, proved on its model."""
+    phases = phases_of_a_run(run.method, run.hyper, run.rounds)
+    return prepare(run.models, run.device, run.recipe, run.hyper.batch, phases, data, run.backend)
+
+
+def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool) -> Tensor:
+    """(n, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time.
+
+    `shared`: in memory that worker processes share.
+    """
     size = starts.shape[1]
-    stack = torch.empty(clients, -(-size // 16) * 16, device=device)[:, :size]
+    shape = (clients, -(-size // 16) * 16)
+    stack = (shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
 

@@ -1,8 +1,8 @@
 """What an engine is given, what it returns for each round, and how the one that was asked for is started."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from firma.encoding import Wire
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
-from firma.schedule import RoundPlan, plan
+from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.training.local_step import ClientData, Recipe, recipe
 
@@ -35,6 +35,7 @@ class Federation:
     backend: str = "auto"  # how clients are trained: auto, or autograd
     workers: int | None = None  # clients trained at a time; None: one per core
     wire: Wire = "float32"  # how parameters are encoded in messages
+    participation: float = 1.0  # share of the clients that take part in a round
 
     @property
     def clients(self) -> int:
@@ -52,8 +53,14 @@ class Federation:
         return recipe(self.method, self.hyper)
 
     def plan(self, number: int) -> RoundPlan:
-        """What round `number` (from 0) does."""
-        return plan(self.method, self.hyper, self.clients, self.rounds, number)
+        """What round `number` (from 0) does, and who takes part in it."""
+        drawn = participants(self.participation, self.order, self.seed, number)
+        count = len(self.order if drawn is None else drawn)
+        return replace(plan(self.method, self.hyper, count, self.rounds, number), participants=drawn)
+
+    def ring(self, plan: RoundPlan) -> tuple[int, ...]:
+        """Who takes part in a planned round: the ring without the others, closed up in its order."""
+        return self.order if plan.participants is None else plan.participants
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,10 @@ class Engine(Protocol):
     @property
     def parameters(self) -> Tensor | None:
         """(N, P) parameters of all clients, where one process can hold them."""
+
+    @property
+    def buffers(self) -> Sequence[Mapping[str, Tensor]]:
+        """The private buffers of every client's model, by name; empty where one process cannot hold them."""
 
     @property
     def described(self) -> str:

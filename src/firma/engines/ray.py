@@ -4,7 +4,8 @@ Only numbers (accuracies) pass through the driver. Parameters go from node to no
 buffers: on a ring, those of clients that another group reads; in an average, one weighted sum per group.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -15,14 +16,15 @@ from torch import Tensor
 
 from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
+from firma.engines.client_group import backend_for
 from firma.engines.engine import Federation, RoundOutcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
+from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
-from firma.training.backend import choose
 
 _FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
 _ATTEMPTS = 5  # per round, each with new processes for those that were lost
@@ -42,14 +44,15 @@ class RayFederation:
     ) -> None:
         self.federation, self.layout = run, run.models[0].layout()
         self.parameters: Tensor | None = None
+        self.buffers: list[dict[str, Tensor]] = []
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._code = code_of(run.models)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
-        backend = choose(run.models[0], run.device, run.recipe, run.hyper.batch, run.backend)
-        threads = sum(slot.threads for slot in pool.slots[: len(self._groups)])
-        about = f"{backend.name}, {threads} at a time ({backend.reason})"
-        self.described = f"{about} in {len(self._groups)} processes on Ray"
+        backend = backend_for(run, run.data)
+        threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
+        self.described = f"{backend.described(sum(threads))} in {len(self._groups)} processes on Ray"
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
@@ -62,7 +65,7 @@ class RayFederation:
                     self._enter()
                     entered = True
                 if len(done) == self.federation.rounds:
-                    self.parameters = self._collected()
+                    self.parameters, self.buffers = self._collected()
                     return
                 done.append(self._round(len(done)))
                 if self._recover and len(done) % self._recover == 0:
@@ -90,12 +93,22 @@ class RayFederation:
         """Every group in a running process, in the last saved state."""
         self._pool.repair()
         run, started = self.federation, []
+        if self._code:
+            answers([slot.actor.provide.remote(self._code) for slot in self._pool.slots[: len(self._groups)]])
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
             part = replace(run, data=(), models=models, workers=slot.threads)
             started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
-        answers(started)
+        try:
+            answers(started)
+        except ray().exceptions.RaySystemError as error:
+            if missing := re.search(r"No module named '([\w.]+)'", str(error)):
+                raise BadInput(
+                    f"engine = 'ray': a worker cannot import {missing[1]!r}, which the model needs; "
+                    "install it on every node"
+                ) from None
+            raise
         answers([self._call(group, "restore", state) for group, state in enumerate(self._kept[0])])
 
     def _save(self, done: Sequence[RoundOutcome]) -> None:
@@ -108,21 +121,22 @@ class RayFederation:
     def _round(self, number: int) -> RoundOutcome:
         run = self.federation
         plan = run.plan(number)
-        accuracies = self._by_client(answers(self._ask("train", plan)))
+        accuracies = {client: found for part in answers(self._ask("train", plan)) for client, found in part.items()}
         mixed = self._mix(plan, accuracies)
-        tested = self._ask("test")
+        tested = self._ask("test", plan)
         answers(mixed)
         shared = self.layout.span(plan.part)
-        messages, sent = kind_of(plan.mixing).cost(plan, run.clients, shared.stop - shared.start)
+        messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), shared.stop - shared.start)
         return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
 
-    def _mix(self, plan: RoundPlan, accuracies: NDArray[np.float64]) -> Refs:
+    def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation
-        match kind_of(plan.mixing).mixture(plan, run.order, run.sizes, accuracies.tolist()):
+        ring = run.ring(plan)
+        match kind_of(plan.mixing).mixture(plan, ring, run.sizes, accuracies):
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
-                return self._average(plan, weights)
+                return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
             case None:
                 return []
             case other:
@@ -141,27 +155,34 @@ class RayFederation:
                 group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
             )
             for group, part in enumerate(parts)
+            if part.blocks
         ]
 
-    def _average(self, plan: RoundPlan, weights: NDArray[np.float64]) -> Refs:
-        """Everybody's average: each group sums its clients, then each adds up one piece of all sums."""
+    def _average(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
+        """The average of those who take part: each group sums its clients, then each adds up one piece of all sums."""
         count = len(self._groups)
         parts = [
-            self._several(group, count, "total", plan, {number: float(weights[number]) for number in numbers}, count)
+            self._several(group, count, "total", plan, {n: weights[n] for n in numbers if n in weights}, count)
             for group, numbers in enumerate(self._groups)
         ]
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
         return self._ask("adopt", plan, *mean)
 
-    def _collected(self) -> Tensor | None:
-        """(N, P) parameters as torch lays them out; None if they are too many for one process."""
+    def _collected(self) -> tuple[Tensor | None, list[dict[str, Tensor]]]:
+        """(N, P) parameters as torch lays them out and private buffers; nothing if too much for one process."""
         run = self.federation
-        if 4 * run.clients * self.layout.size > _FITS:
-            return None
+        kept = sum(buffer.numel() for _, buffer in run.models[0].named_buffers())
+        if 4 * run.clients * (self.layout.size + kept) > _FITS:
+            return None, []
         stack = torch.empty(run.clients, self.layout.size)
         for numbers, part in zip(self._groups, answers(self._ask("outward")), strict=True):
             stack.numpy()[list(numbers)] = part
-        return stack
+        buffers: list[dict[str, Tensor]] = [{} for _ in range(run.clients)]
+        if kept:
+            for numbers, group in zip(self._groups, answers(self._ask("buffers")), strict=True):
+                for number, held in zip(numbers, group, strict=True):
+                    buffers[number] = {name: torch.from_numpy(array.copy()) for name, array in held.items()}
+        return stack, buffers
 
     def _by_client(self, parts: Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Numbers that groups returned, in the order of the clients."""

@@ -1,6 +1,6 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 import numpy as np
@@ -37,6 +37,11 @@ class Simulation:
         return self.backend.outward(self._group.stack)
 
     @property
+    def buffers(self) -> list[dict[str, Tensor]]:
+        """The private buffers of every client's model, such as running means, by name."""
+        return [{name: torch.from_numpy(kept) for name, kept in each.items()} for each in self._group.buffers()]
+
+    @property
     def described(self) -> str:
         """Which backend trains and why, for people."""
         return self._group.described
@@ -50,7 +55,7 @@ class Simulation:
                 plan = self.federation.plan(number)
                 accuracies = self._group.train(plan)
                 messages, sent = self._mix(plan, accuracies)
-                done.append(RoundOutcome(number, np.array(self._group.test()), sent, messages))
+                done.append(RoundOutcome(number, np.array(self._group.test(plan)), sent, messages))
                 if self._checkpoints is not None:
                     self._checkpoints.write([self._group.state()], done)
                 yield done[-1]
@@ -65,44 +70,48 @@ class Simulation:
                 self._group.restore(state)
         return done
 
-    def _mix(self, plan: RoundPlan, accuracies: list[float]) -> Cost:
-        """Mix what is shared, in place; returns what that sends."""
+    def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Cost:
+        """Mix what is shared by those who take part, in place; returns what that sends."""
         run, kind = self.federation, kind_of(plan.mixing)
         if self.audit is not None or run.wire != "float32":
             return self._exchange(plan, accuracies, self.audit or Audit(self.layout, neighbours(run.order)))
-        shared = self._group.shared(plan)
-        match kind.mixture(plan, run.order, run.sizes, accuracies):
+        shared, ring = self._group.shared(plan), run.ring(plan)
+        match kind.mixture(plan, ring, run.sizes, accuracies):
             case Blocks() as blocks:
                 self._group.mix(plan, blocks)
             case Average(by_client):
                 weights = torch.from_numpy(by_client).to(shared)
                 with torch_threads(1):  # as in mixing by blocks: the same on any number of cores
-                    shared.copy_((weights @ shared).expand_as(shared))
+                    shared[self._group.changed(plan)] = weights @ shared[self._group.training(plan)]
             case None:
                 pass
             case other:
                 assert_never(other)
-        return kind.cost(plan, run.clients, shared.shape[1])
+        return kind.cost(plan, len(ring), shared.shape[1])
 
-    def _exchange(self, plan: RoundPlan, accuracies: list[float], audit: Audit) -> Cost:
+    def _exchange(self, plan: RoundPlan, accuracies: Mapping[int, float], audit: Audit) -> Cost:
         """The same by the protocol itself, message by message, on the record.
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
         run, whole = self.federation, self.parameters
         shared = whole[:, self.layout.span(plan.part)]
-        kind = kind_of(plan.mixing)
+        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), run.sizes
+        if plan.participants is not None:
+            audit.neighbours_in[plan.number] = neighbours(ring)
         members = {
-            i: exchange(plan, Participant(i, run.order, shared[i].clone(), accuracies[i], run.sizes[i], run.wire))
-            for i in range(run.clients)
+            i: exchange(plan, Participant(i, ring, shared[i].clone(), accuracies[i], sizes[i], run.wire))
+            for i in sorted(ring)
         }
-        everybody = Participant(SERVER, range(run.clients), torch.zeros_like(shared[0]), 0.0, 0, run.wire)
+        everybody = Participant(SERVER, sorted(ring), torch.zeros_like(shared[0]), 0.0, 0, run.wire)
         if (hub := kind.server(plan, everybody)) is not None:
             members[SERVER] = hub
         before = len(audit.receipts)
-        for number, values in drive(members, audit.record, lambda message: transmitted(message, self.layout)).items():
-            if number != SERVER:
-                shared[number] = values
+        results = drive(members, audit.record, lambda message: transmitted(message, self.layout))
+        for number in ring:
+            shared[number] = results[number]
+        if kind.NEEDS_SERVER:  # what the server sends is the same for whoever asks
+            shared[:] = results[ring[0]]
         self._group.stack.copy_(self.backend.inward(whole))
         receipts = audit.receipts[before:]
         return Cost(len(receipts), sum(receipt.size for receipt in receipts))

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from firma.mixing.kind import Cost
+from firma.mixing.kind import ByClient, Cost
 from firma.protocol import Exchanges, Message, Participant, Score
 from firma.schedule import RoundPlan
 
 NEEDS_SERVER = False
 
 
-def mixture(plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]) -> None:
+def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> None:
     """The identity, which need not be applied."""
     del plan, order, sizes, accuracies
 

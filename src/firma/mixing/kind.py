@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, assert_never
+from typing import NamedTuple, Protocol, TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from firma.mixing.matrix_blocks import Blocks
 from firma.protocol import Exchanges, Expected, Message, Participant, Score
 from firma.schedule import Mixing, RoundPlan
 
+Value = TypeVar("Value")
 FLOAT, NUMBER = 4, 8  # bytes of a parameter, and of an accuracy or a weight beside the parameters
 
 
@@ -23,27 +24,32 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Everybody gets the same weighted mean: a matrix whose rows are all `weights` (N,)."""
+    """Everybody gets the same weighted mean: a matrix whose rows are all `weights` (n,), clients in ascending order."""
 
     weights: NDArray[np.float64]
 
     def matrix(self) -> NDArray[np.float64]:
-        """(N, N)."""
+        """(n, n)."""
         return np.tile(self.weights, (len(self.weights), 1))
 
 
+ByClient = Mapping[int, Value] | Sequence[Value]  # numbers of clients, looked up by the client's number
 Mixture = Average | Blocks | None  # a round's matrix in the form in which it is applied; None: nobody shares
 
 
 class Kind(Protocol):
-    """One kind of mixing; its module implements this. `order` is the ring, `elements` the size of what is shared."""
+    """One kind of mixing; its module implements this.
+
+    `order` is the ring of the n clients that take part in the round, by number; `elements` is the size of what is
+    shared. With a server, what is shared is the server's: clients that did not take part have it after the round, too.
+    """
 
     NEEDS_SERVER: bool
 
     def mixture(
-        self, plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]
+        self, plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
     ) -> Mixture:
-        """The round's matrix, given everybody's samples and training accuracies."""
+        """The round's (n, n) matrix, given each client's samples and training accuracy by its number."""
 
     def exchange(self, plan: RoundPlan, one: Participant) -> Exchanges:
         """One member's part of the round, message by message."""

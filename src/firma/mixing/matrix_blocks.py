@@ -37,31 +37,37 @@ class Blocks:
 
     sources: Numbers  # clients in ring order; one may occur twice
     blocks: tuple[Block, ...]
-    position: Numbers  # of every client on the ring; empty in a part for one group
+    position: Numbers  # of every client on the ring, -1: takes no part; empty in a part for one group
 
     def for_group(self, group: Sequence[int]) -> "Blocks":
         """What clients that sit together, in ring order, need; blocks shared with other groups stay whole.
 
-        Whole, so that every product has the shape that it has without groups, and its sums come out the same.
+        Whole, so that every product has the shape that it has without groups, and its sums come out the same. No
+        blocks if none of the group takes part.
         """
-        first, last = self.position[group[0]] // _ROWS, self.position[group[-1]] // _ROWS
+        numbers = np.asarray(group)
+        seats = self.position[numbers[numbers < len(self.position)]]
+        seats = seats[seats >= 0]
+        if not len(seats):
+            return Blocks(self.sources[:0], (), self.position[:0])
+        first, last = seats[0] // _ROWS, seats[-1] // _ROWS
         kept = self.blocks[first : last + 1]
         start, stop = kept[0].sources.start, kept[-1].sources.stop
         moved = [Block(b.clients, slice(b.sources.start - start, b.sources.stop - start), b.weights) for b in kept]
         return Blocks(self.sources[start:stop], tuple(moved), self.position[:0])
 
     def matrix(self) -> NDArray[np.float64]:
-        """(N, N), for a look at all of it."""
-        size = len(self.position)
-        full = np.zeros((size, size))
+        """(n, n) over the clients that take part, in ascending order, for a look at all of it."""
+        clients = np.flatnonzero(self.position >= 0)
+        full = np.zeros((len(clients), len(clients)))
         for block in self.blocks:
-            for client, row in zip(block.clients, block.weights, strict=True):
-                np.add.at(full[client], self.sources[block.sources], row)
+            for rank, row in zip(np.searchsorted(clients, block.clients), block.weights, strict=True):
+                np.add.at(full[rank], np.searchsorted(clients, self.sources[block.sources]), row)
         return full
 
 
 def to_blocks(matrix: Any, order: Sequence[int]) -> Blocks:
-    """Blocks of an (N, N) matrix, full or sparse, whose rows and columns are positions on the ring `order`."""
+    """Blocks of an (n, n) matrix, full or sparse, whose rows and columns are positions on the ring `order`."""
     size, clients = len(order), np.asarray(order)
     matrix = _without_negligible(matrix)
     reach = _reach(matrix)
@@ -74,7 +80,9 @@ def to_blocks(matrix: Any, order: Sequence[int]) -> Blocks:
         part = matrix[start:stop][:, sources[span]]
         part = part if isinstance(part, np.ndarray) else part.toarray()
         blocks.append(Block(clients[start:stop], span, part.astype(np.float32)))
-    return Blocks(clients[sources], tuple(blocks), np.argsort(clients))
+    position = np.full(clients.max() + 1, -1)
+    position[clients] = np.arange(size)
+    return Blocks(clients[sources], tuple(blocks), position)
 
 
 def _one_by_one(work: Callable[[slice], None], spans: Sequence[slice]) -> None:
@@ -88,8 +96,10 @@ def apply(
 ) -> None:  # fmt: skip
     """shared ← matrix · shared; `shared` (n, P) has a row for each of `clients`, `others` are (P,) rows from elsewhere.
 
-    Columns do not interact, so `spread` may work on spans of them side by side.
+    Columns do not interact, so `spread` may work on spans of them side by side. Clients in no block keep their rows.
     """
+    if not mixing.blocks:
+        return
     import torch
     from torch import Tensor
 

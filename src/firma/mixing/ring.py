@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firma.mixing.kind import FLOAT, NUMBER, Cost
+from firma.mixing.kind import FLOAT, NUMBER, ByClient, Cost
 from firma.mixing.matrix_blocks import Blocks, to_blocks
 from firma.mixing.ring_order import neighbours
 from firma.mixing.spectrum import Matrix
@@ -29,13 +29,13 @@ def row(plan: RoundPlan, left: float = 1.0, right: float = 1.0) -> Row:
     return ring_row(pair(plan.weights), plan.retention, plan.gate, left, right)
 
 
-def rows(plan: RoundPlan, order: Sequence[int], accuracies: Sequence[float]) -> list[Row]:
-    """Every client's row; `accuracies[i]` is client i's."""
+def rows(plan: RoundPlan, order: Sequence[int], accuracies: ByClient[float]) -> list[Row]:
+    """The row of every client on the ring, in ascending order of client numbers; `accuracies[i]` is client i's."""
     return [row(plan, accuracies[left], accuracies[right]) for _, (left, right) in sorted(neighbours(order).items())]
 
 
 def one_pass(order: Sequence[int], by_client: Sequence[Row]) -> Matrix:
-    """(N, N) matrix of one pass; `by_client[i]` is client i's row."""
+    """(N, N) matrix of one pass on a ring of the clients 0 … N-1; `by_client[i]` is client i's row."""
     matrix = np.zeros((len(order), len(order)))
     for client, (left, right) in neighbours(order).items():
         matrix[client, client] += by_client[client].own
@@ -76,16 +76,15 @@ def sparse_power(rows: Sequence[Row], passes: int) -> "csr_array":
 
 
 def all_passes(by_client: Sequence[Row], order: Sequence[int], passes: int) -> Blocks:
-    """The matrix of `passes` passes in blocks; `by_client[i]` is client i's row."""
+    """The matrix of `passes` passes in blocks; `by_client` are the rows, in ascending order of client numbers."""
+    ranks = np.argsort(np.argsort(order))  # of each position's client among the clients; its number, if all take part
     if len(order) <= _FULL:
-        positions = np.asarray(order)
-        return to_blocks(
-            np.linalg.matrix_power(one_pass(order, by_client), passes)[np.ix_(positions, positions)], order
-        )
-    return to_blocks(sparse_power([by_client[client] for client in order], passes), order)
+        whole = np.linalg.matrix_power(one_pass(ranks.tolist(), by_client), passes)
+        return to_blocks(whole[np.ix_(ranks, ranks)], order)
+    return to_blocks(sparse_power([by_client[rank] for rank in ranks], passes), order)
 
 
-def mixture(plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]) -> Blocks:
+def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Blocks:
     """All passes of the round; every client counts alike, whatever its size."""
     del sizes
     return all_passes(rows(plan, order, accuracies), order, plan.passes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from firma.mixing.kind import FLOAT, NUMBER, Average, Cost
+from firma.mixing.kind import FLOAT, NUMBER, Average, ByClient, Cost
 from firma.mixing.weights import by_size
 from firma.protocol import SERVER, Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan
@@ -10,10 +10,10 @@ from firma.schedule import RoundPlan
 NEEDS_SERVER = True
 
 
-def mixture(plan: RoundPlan, order: Sequence[int], sizes: Sequence[int], accuracies: Sequence[float]) -> Average:
-    """Every row holds the clients' shares of the samples; neither order nor accuracies matter."""
-    del plan, order, accuracies
-    return Average(by_size(sizes))
+def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Average:
+    """Every row holds the clients' shares of the samples; neither the order nor accuracies matter."""
+    del plan, accuracies
+    return Average(by_size([sizes[client] for client in sorted(order)]))
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:

@@ -1,24 +1,19 @@
-"""Built-in models; so far the paper's: a flat three-layer extractor with layer norm, and a linear head."""
+"""The built-in models by name; their parameters are the keyword parameters of these functions."""
 
-import math
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
+from firma.models.images import cnn, resnet
+from firma.models.mlp import mlp
+from firma.models.tokens import transformer
 
-def mlp(
-    shape: tuple[int, ...], classes: int, hidden: int = 256, embedding: int = 128
-) -> tuple[nn.Sequential, nn.Linear]:
-    """Extractor and head for inputs of `shape`; weights by torch's default initialisation."""
-    inputs = math.prod(shape)
-    extractor = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(inputs, hidden),
-        nn.LayerNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.LayerNorm(hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, embedding),
-        nn.ReLU(),
-    )
-    return extractor, nn.Linear(embedding, classes)
+__all__ = ["MODELS", "cnn", "mlp", "resnet", "transformer"]
+
+# (shape of one input, number of outputs, parameters) to (extractor, head)
+MODELS: Mapping[str, Callable[..., tuple[nn.Module, nn.Module]]] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "resnet": resnet,
+    "transformer": transformer,
+}

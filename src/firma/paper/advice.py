@@ -12,8 +12,8 @@ from firma.paper.federation_profile import Profile, heterogeneity, saving
 from firma.paper.grid import DATASETS, FULL
 from firma.paper.judging import ONE_SEED
 from firma.schedule import passes
+from firma.sweep.result_table import Case, ResultTable
 from firma.sweep.runner import parameter_counts
-from firma.sweep.statistics import Case, ResultTable
 
 # The paper's deployment table: its best choices in each scenario.
 PAPER_BEST: Mapping[str, tuple[str, ...]] = {

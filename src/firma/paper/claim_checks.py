@@ -22,7 +22,7 @@ from firma.paper.judging import (
     saves,
     within,
 )
-from firma.sweep.statistics import Case, ResultTable
+from firma.sweep.result_table import Case, ResultTable
 
 SIX = ("fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++")
 SERVERLESS = ("rdfl", "fibfl", "fibfl+", "fibfl++")

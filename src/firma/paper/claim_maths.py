@@ -13,8 +13,8 @@ from firma.paper.grid import DATASETS
 from firma.paper.judging import ClaimJudgement
 from firma.schedule import Gate, passes, plan
 from firma.settings import hyper_for
+from firma.sweep.result_table import ResultTable
 from firma.sweep.runner import parameter_counts
-from firma.sweep.statistics import ResultTable
 
 _FULL = METHODS["fibfl++"]
 _GATE = Gate(0.35, 0.5)

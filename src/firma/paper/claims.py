@@ -7,7 +7,7 @@ from functools import partial
 from firma.paper import claim_checks as checks
 from firma.paper import claim_maths as maths
 from firma.paper.judging import ClaimJudgement
-from firma.sweep.statistics import ResultTable
+from firma.sweep.result_table import ResultTable
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from firma.errors import BadInput
 from firma.methods import METHODS, ablations
 from firma.settings import Preset, check_preset
 from firma.sweep.cells import Cell, key
-from firma.sweep.statistics import Case
+from firma.sweep.result_table import Case
 
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10")  # cheap ones first
 SCENARIOS = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", "skew-1", "skew-2", "skew-3")

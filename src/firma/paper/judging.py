@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import hypot
 from typing import Literal
 
-from firma.sweep.statistics import Case, ResultTable, Statistic
+from firma.statistics import Statistic
+from firma.sweep.result_table import Case, ResultTable
 
 # True or False where the results are clear, None where they are missing or too close to call.
 Judge = Callable[[ResultTable, Case], bool | None]

@@ -4,7 +4,8 @@ import csv
 from importlib.resources import files
 from io import StringIO
 
-from firma.sweep.statistics import ResultTable, Statistic, from_csv
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable, from_csv
 
 # The metrics of our own runs that are shipped; enough for advice and for the claims of the README.
 SHIPPED_METRICS = (

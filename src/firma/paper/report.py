@@ -32,7 +32,7 @@ from firma.report.tables import (
 )
 from firma.schedule import plan
 from firma.settings import hyper_for, split_for
-from firma.sweep.statistics import Case, ResultTable, result_tables
+from firma.sweep.result_table import Case, ResultTable, result_tables
 from firma.sweep.store import SweepResults
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import torch
 
 from firma.data.dataset import Dataset
 from firma.errors import BadInput
+from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity, load_identity, read_certificate
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
@@ -72,7 +73,7 @@ class Finding:
     says: str
 
 
-def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator[Finding]:
+def probe(ring: Ring, folder: Path, listen: str | None, wait: float, model: str | None = None) -> Iterator[Finding]:
     """All probes; heartbeats of other doctors are answered meanwhile, so that members can run it at the same time."""
     try:
         identity = load_identity(folder)
@@ -82,7 +83,13 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float) -> Iterator
         return
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
-    terms = terms_of(ring, _blank(ring, me))
+    try:
+        check_consent(ring.task, model)
+        terms = terms_of(ring, _blank(ring, me))
+    except BadInput as error:
+        yield Finding(False, "model", str(error))
+        return
+    yield Finding(True, "model", _built(ring))
     process = random_process()
 
     def probing() -> Heartbeat:
@@ -172,10 +179,18 @@ def _advice(address: str, trouble: str, own: bool) -> str:
     return f"{address} does not answer; check the address, the firewall, and that it is running ({trouble})"
 
 
+def _built(ring: Ring) -> str:
+    task = ring.task
+    if task.is_own_code:
+        files = f"{len(task.files)} files" if len(task.files) > 1 else next(iter(task.files))
+        return f"{task.model} is the code in the ring file ({files}), and builds the same tensors"
+    return f"{task.model}, built in"
+
+
 def _blank(ring: Ring, me: int) -> LocalSite:
     """The agreed model with no data, for its signature."""
     shape = (1, *ring.task.shape)
-    nothing, labels = np.zeros(shape, np.float32), np.zeros(1, np.int64)
+    nothing, labels = np.zeros(shape, ring.task.dtype), np.zeros(1, np.int64)
     own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels))
     site = LocalSite(ring, me, own, torch.device("cpu"))
     site.close()

@@ -14,6 +14,8 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.mixing.kind import kind_of
+from firma.models.build import ModelSpec, checked_name, run_settings
+from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
@@ -21,7 +23,10 @@ from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # Fields of a task that were added since version 0.2, and the value that leaves everything as it was. It is left out of
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
-NEUTRAL_TASK: Mapping[str, Any] = {"columns": []}
+NEUTRAL_TASK: Mapping[str, Any] = {
+    "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "", "columns": [],
+}  # fmt: skip
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Site(BaseModel):
@@ -37,6 +42,10 @@ class Site(BaseModel):
 class Task(BaseModel):
     """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`.
 
+    A model is a built-in name or MODULE:FUNCTION. Its code does not travel: every site must have it, and `files` holds
+    the SHA-256 of each file of it, `layout` the shapes of the tensors that members send, and `frozen` the SHA-256 of
+    the parameters that are never trained, so that a site that would build another model notices.
+
     `columns` are the features of a table in their order; a site whose table has them in another order is put right.
     """
 
@@ -45,8 +54,24 @@ class Task(BaseModel):
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
     labels: tuple[str, ...] = Field(min_length=2)
     scale: float = Field(1 / 255, gt=0)
-    model: Literal["mlp"] = "mlp"
+    model: Annotated[str, AfterValidator(checked_name)] = "mlp"
+    model_set: Mapping[str, Any] = Field(default_factory=dict)  # parameters of the model
+    head: str = ""  # where one module is cut: the name of its head
+    dtype: Literal["float32", "int64"] = "float32"  # what the model reads: numbers (or scaled bytes), or tokens
+    layout: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default_factory=dict)
+    files: Mapping[str, _Sha256] = Field(default_factory=dict)
+    frozen: Literal[""] | _Sha256 = ""
     columns: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers the model computes for one input."""
+        return len(self.labels)
+
+    @property
+    def is_own_code(self) -> bool:
+        """Whether the model is MODULE:FUNCTION, code that every site must have."""
+        return self.model not in MODELS
 
     def stable(self) -> dict[str, Any]:
         """The fields that identify the task, as plain data."""
@@ -152,6 +177,7 @@ def checked(values: Mapping[str, Any]) -> Ring:
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
     if endless:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
+    _check_model(ring)
     row, hyper = ring.row, ring.hyper
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
@@ -190,6 +216,33 @@ def _check_members(ring: Ring) -> None:
         raise BadInput("ring file: columns must not repeat")
 
 
+def _check_model(ring: Ring) -> None:
+    """What can be said about the model without its code."""
+    task = ring.task
+    try:
+        run_settings(ModelSpec(task.model), ring.set)
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
+    if task.model == "mlp" and task.model_set:
+        name = next(iter(task.model_set))
+        raise BadInput(f"ring file: {name} of model mlp belongs into [set], not into [task.model_set]")
+    if task.is_own_code and not (task.files and task.layout):
+        raise BadInput(
+            f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
+            "with firma ring-file"
+        )
+    if ring.standardise and task.dtype == "int64":
+        raise BadInput(
+            "ring file: standardise = 'per-client' cannot be combined with dtype = 'int64': tokens have no mean"
+        )
+    for name, value in task.model_set.items():
+        every = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(each, float) and not math.isfinite(each) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be finite")
+        if not all(isinstance(each, bool | int | float | str) for each in every):
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be a number, text, a truth value, or a list")
+
+
 def site_toml(site: Site) -> str:
     """A member as TOML, to be sent to the others."""
     return f"name = {_text(site.name)}\naddress = {_text(site.address)}\ncertificate = '''\n{site.certificate}'''\n"
@@ -199,9 +252,16 @@ def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
     values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    for title, table in (("set", dict(ring.set)), ("task", ring.task.stable())):
-        lines += ["", f"[{title}]", *(f"{key} = {_text(value)}" for key, value in table.items())]
+    task = ring.task.stable()
+    inner = {f"task.{key}": task.pop(key) for key in ("model_set", "layout", "files") if key in task}
+    for title, table in {"set": dict(ring.set), "task": task, **inner}.items():
+        lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
+
+
+def _key(name: str) -> str:
+    """A TOML key, quoted where it contains more than letters, digits, _ and -."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _text(name)
 
 
 def _text(value: object) -> str:

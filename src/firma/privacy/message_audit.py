@@ -24,11 +24,16 @@ class Receipt:
 
 @dataclass
 class Audit:
-    """Receipts of a run, in order, with the verdicts that follow from them."""
+    """Receipts of a run, in order, with the verdicts that follow from them.
+
+    `neighbours` are those on the ring of all clients. In a round in which only some take part, the ring closes up, and
+    `neighbours_in` has the neighbours of that round.
+    """
 
     layout: Layout
     neighbours: Mapping[int, tuple[int, int]]
     receipts: list[Receipt] = field(default_factory=list)
+    neighbours_in: dict[int, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
 
     def record(self, sender: int, receiver: int, tag: tuple[int, int], message: Message) -> None:
         """Note one delivery."""
@@ -52,11 +57,21 @@ class Audit:
     def _strange(self, receipt: Receipt) -> bool:
         if SERVER in (receipt.sender, receipt.receiver):
             return True
-        return receipt.sender not in self.neighbours[receipt.receiver]
+        return receipt.sender not in self.neighbours_in.get(receipt.round, self.neighbours).get(receipt.receiver, ())
+
+    @property
+    def most_senders(self) -> int:
+        """The largest number of different clients that one client received parameters from, in all rounds together."""
+        senders: dict[int, set[int]] = {}
+        for receipt in self.receipts:
+            if SERVER not in (receipt.sender, receipt.receiver):
+                senders.setdefault(receipt.receiver, set()).add(receipt.sender)
+        return max((len(found) for found in senders.values()), default=0)
 
     def summary(self) -> dict[str, Any]:
-        """The verdicts and totals, ready for JSON."""
-        return {
+        """The verdicts and totals, ready for JSON; with client sampling also `most_senders`, which can exceed 2."""
+        sampled = {"most_senders": self.most_senders} if self.neighbours_in else {}
+        return sampled | {
             "messages": len(self.receipts),
             "bytes": sum(receipt.size for receipt in self.receipts),
             "tensors": sorted({name for receipt in self.receipts for name in receipt.tensors}),

@@ -8,7 +8,7 @@ import numpy as np
 
 from firma.report.drawing import COLOURS, MARKS, canvas, colour, label_outer, panels, table_rows, tidy, titled
 from firma.results import Result
-from firma.sweep.statistics import ResultTable
+from firma.sweep.result_table import ResultTable
 from firma.sweep.store import StoredCell
 
 if TYPE_CHECKING:

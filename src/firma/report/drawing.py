@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which the colour-blind can tell apart, and a shape per method, for print. A method has the
 # same colour and shape in every figure: that of its row in the design table.
-_PALETTE = ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
-COLOURS = dict(zip(METHODS, cycle(_PALETTE), strict=False))
+PALETTE = ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+COLOURS = dict(zip(METHODS, cycle(PALETTE), strict=False))
 MARKS = dict(zip(METHODS, cycle("xosD^v*Ph"), strict=False))
 DATASET_MARKS = dict(zip(SIZES, "os^D", strict=True))
 INK = "#333333"

@@ -22,7 +22,7 @@ from firma.report.drawing import (
     titled,
 )
 from firma.report.tables import Scope, slug
-from firma.sweep.statistics import Case, ResultTable, by_label, result_tables
+from firma.sweep.result_table import Case, ResultTable, by_label, result_tables
 from firma.sweep.store import StoredCell, SweepResults
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from html import escape
 from firma.report.drawing import Drawing
 from firma.report.table import Table, as_html
 from firma.report.tables import Scope, cell_table, configuration, coverage, versions
-from firma.sweep.statistics import result_tables
+from firma.sweep.result_table import result_tables
 from firma.sweep.store import SweepResults
 
 _STYLE = """

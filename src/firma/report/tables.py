@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from math import hypot
 
 from firma.data.catalogue import SIZES
-from firma.data.scenarios import order
 from firma.methods import METHODS, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.schedule import passes
 from firma.settings import Hyper, Split
+from firma.statistics import Statistic
 from firma.sweep.cells import NEUTRAL, label
+from firma.sweep.result_table import Case, ResultTable
 from firma.sweep.runner import parameter_counts
-from firma.sweep.statistics import Case, ResultTable, Statistic, in_order
 from firma.sweep.store import StoredCell
 
 PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
@@ -31,22 +31,6 @@ class Scope:
     datasets: Sequence[str]
     scenarios: Sequence[str]
     reference: ResultTable | None = None
-
-
-def scope_of(tables: Mapping[str, ResultTable]) -> Scope:
-    """Everything that was run or ordered, and nothing else."""
-    cases = {case for table in tables.values() for case in (*(key[:2] for key in table.statistics), *table.savings)}
-    return Scope(in_order({case[0] for case in cases}, list(SIZES)), sorted({case[1] for case in cases}, key=order))
-
-
-def sweep_tables(tables: Mapping[str, ResultTable], scope: Scope) -> Iterator[Table]:
-    """Every table that the results can fill at least in part, label by label."""
-    for table in tables.values():
-        yield from metric_tables(table, scope.reference)
-        if table.statistics:
-            yield communication(table)
-        if table.savings:
-            yield savings(table, scope)
 
 
 def metric_tables(table: ResultTable, reference: ResultTable | None) -> Iterator[Table]:

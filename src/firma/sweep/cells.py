@@ -7,6 +7,8 @@ cell would be run again:
 - A column that was added later, and every setting, is part of the key only where it differs from its neutral value:
   the value that computes what was computed before the column or setting existed.
 - Neutral values never change, even when a default does.
+- Options that are no field of `Cell`, fingerprints of data and hashes of code are part of the key only where there are
+  any.
 
 Whoever adds a column or a setting adds its neutral value beside it (`methods.NEUTRAL_COLUMNS`,
 `settings.NEUTRAL_SETTINGS`); a test fails until it is there. The neutral values of version 0.1's settings are here.
@@ -16,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from firma.data.catalogue import SIZES
@@ -41,7 +44,11 @@ NEUTRAL: Mapping[str, Any] = {**SETTINGS_OF_0_1, **NEUTRAL_SETTINGS}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run; `settings` are the user's changes to the preset."""
+    """One run; `settings` are the user's changes to the preset, `options` the options of a run that have no field here.
+
+    `data` is the fingerprint of the user's own data, `code` the hash of each file that an option refers to. `called` is
+    the name of the run among those of its grid.
+    """
 
     dataset: str
     scenario: str
@@ -51,20 +58,26 @@ class Cell:
     clients: int
     rounds: int
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
+    called: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
-        """DATASET/SCENARIO/METHOD/PRESET/SEED."""
-        return f"{self.dataset}/{self.scenario}/{self.method}/{self.preset}/{self.seed}"
+        """What the grid calls it, else DATASET/SCENARIO/METHOD/PRESET/SEED."""
+        return self.called or f"{self.dataset}/{self.scenario}/{self.method}/{self.preset}/{self.seed}"
 
 
 def configuration(cell: Cell) -> dict[str, Any]:
     """Everything that decides a cell's results, as plain data."""
     hyper = hyper_for(cell.method, cell.preset, cell.settings).model_dump()
     split = split_for(cell.preset, cell.settings).model_dump()
-    return {
+    added = {"options": dict(cell.options), "data": cell.data, "code": dict(cell.code)}
+    facts = {
         "figures": RESULTS_VERSION,
-        "dataset": cell.dataset,
+        # The user's own data are known by their content: they may be moved to another folder.
+        "dataset": PurePath(cell.dataset).name if cell.data else cell.dataset,
         "scenario": cell.scenario,
         "columns": stable_columns(lookup(cell.method)),
         "hyper": decisive(hyper),
@@ -73,6 +86,7 @@ def configuration(cell: Cell) -> dict[str, Any]:
         "rounds": cell.rounds,
         "seed": cell.seed,
     }
+    return facts | {name: value for name, value in added.items() if value}
 
 
 def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any] = NEUTRAL) -> dict[str, Any]:
@@ -83,6 +97,14 @@ def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any] = NEUTRAL) ->
 def key(cell: Cell) -> str:
     """The cell's key in the store."""
     return digest(configuration(cell))
+
+
+def as_options(cell: Cell) -> dict[str, Any]:
+    """The options of `firma run` that repeat a cell."""
+    return {
+        "dataset": cell.dataset, "scenario": cell.scenario, "method": cell.method, "preset": cell.preset,
+        "seed": cell.seed, "clients": cell.clients, "rounds": cell.rounds, **cell.options, "set": dict(cell.settings),
+    }  # fmt: skip
 
 
 def digest(facts: Mapping[str, Any]) -> str:
@@ -97,7 +119,7 @@ class Label:
 
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Such as "paper rate=0.001 rounds=2"."""
@@ -117,5 +139,9 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])
     sizes = {"clients": config["clients"] + len(config["dropped"]), "rounds": config["rounds"]}
-    unusual = {name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)}
+    unusual: dict[str, float] = {
+        name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)
+    }
+    if (share := config.get("participation", 1.0)) != 1.0:
+        unusual["participation"] = share
     return Label(preset, settings, unusual)

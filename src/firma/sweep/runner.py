@@ -1,5 +1,6 @@
 """Running cells: one after another in this process, or side by side on a Ray cluster."""
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,16 +11,18 @@ import numpy as np
 
 from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import Dataset, load_dataset
+from firma.errors import BadInput
 from firma.experiment import OnRound, run
 from firma.methods import lookup
 from firma.models.catalogue import mlp
 from firma.results import Result
 from firma.ring_cost import ring_report
+from firma.run_config import option_fields
 from firma.schedule import phases, warmup_rounds
 from firma.settings import hyper_for
 from firma.sweep.cells import Cell
 from firma.sweep.ring_savings import ORDERED_METHOD
-from firma.sweep.store import save
+from firma.sweep.store import forget_failure, record_failure, save
 
 # Runs one cell: its result, and what 2-opt saves on its ring.
 Execute = Callable[[Cell, OnRound | None], tuple[Result, Mapping[str, Any]]]
@@ -34,9 +37,32 @@ class FinishedCell:
     result: Result
 
 
+@dataclass(frozen=True)
+class FailedCell:
+    """A cell that has no result: one sentence that says why and, for errors other than bad input, the traceback."""
+
+    cell: Cell
+    error: str
+    details: str = ""
+
+
 def simulate(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
     """Run a cell in this process."""
     return _simulated(cell, _loaded(cell.dataset), on_round, workers=None)
+
+
+def sweep_execute(execution: Mapping[str, Any]) -> Execute:
+    """What runs a cell of anybody's grid in this process, with options such as `workers` that do not change results."""
+
+    held: dict[str, Dataset] = {}
+
+    def execute(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
+        if cell.dataset not in held:
+            held.clear()  # before the next one is loaded: both may be large
+            held[cell.dataset] = load_dataset(cell.dataset)
+        return run(**_run_options(cell, held[cell.dataset]) | dict(execution), on_round=on_round), {}
+
+    return execute
 
 
 def run_cells(
@@ -46,12 +72,25 @@ def run_cells(
     on_round: OnRound,
     execute: Execute = simulate,
 ) -> Iterator[FinishedCell]:
-    """Run cells one after another; each is saved before the next one starts."""
+    """Run cells one after another; each is saved before the next one starts, and an error ends them all."""
     for cell in cells:
         on_start(cell)
         result, ring = execute(cell, on_round)
         save(folder, cell, result, ring)
         yield FinishedCell(cell, result)
+
+
+def sweep_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    on_start: Callable[[Cell], None],
+    on_round: OnRound,
+    execute: Execute,
+) -> Iterator[FinishedCell | FailedCell]:
+    """Run cells one after another; one that fails is reported, and the others are run all the same."""
+    for cell in cells:
+        on_start(cell)
+        yield _saved(folder, cell, _attempt(cell, execute, on_round))
 
 
 def run_cells_on_ray(
@@ -60,6 +99,25 @@ def run_cells_on_ray(
     """Run cells on a Ray cluster, one per core at a time; only this process writes, each cell when it is finished."""
     from firma.engines.ray_cluster import connected, spread
 
+    with connected(address):
+        for cell, (result, ring) in spread(_on_one_core, cells, _data_of_cells(), on_start):
+            save(folder, cell, result, ring)
+            yield FinishedCell(cell, result)
+
+
+def sweep_cells_on_ray(
+    cells: Sequence[Cell], folder: Path, on_start: Callable[[Cell], None], address: str | None
+) -> Iterator[FinishedCell | FailedCell]:
+    """The same for the cells of anybody's grid, of which some may fail."""
+    from firma.engines.ray_cluster import connected, spread
+
+    with connected(address):
+        for cell, outcome in spread(_attempt_on_one_core, cells, _data_of_cells(), on_start):
+            yield _saved(folder, cell, outcome)
+
+
+def _data_of_cells() -> Callable[[Cell], Dataset]:
+    """The data set of a cell, in memory; each is loaded once."""
     loaded: dict[str, Dataset] = {}
 
     def data(cell: Cell) -> Dataset:
@@ -67,10 +125,47 @@ def run_cells_on_ray(
             loaded[cell.dataset] = _in_memory(load_dataset(cell.dataset))
         return loaded[cell.dataset]
 
-    with connected(address):
-        for cell, (result, ring) in spread(_on_one_core, cells, data, on_start):
-            save(folder, cell, result, ring)
-            yield FinishedCell(cell, result)
+    return data
+
+
+def _attempt(cell: Cell, execute: Execute, on_round: OnRound | None) -> FailedCell | tuple[Result, Mapping[str, Any]]:
+    """The outcome of a cell, or why there is none: bad input, an error of the user's own code, or divergence."""
+    try:
+        result, ring = execute(cell, on_round)
+    except BadInput as error:
+        return FailedCell(cell, str(error))
+    except Exception as error:
+        return FailedCell(cell, f"{type(error).__name__}: {error}", traceback.format_exc())
+    sentence = divergence(result)
+    return (result, ring) if sentence is None else FailedCell(cell, sentence)
+
+
+def _saved(
+    folder: Path, cell: Cell, outcome: FailedCell | tuple[Result, Mapping[str, Any]]
+) -> FinishedCell | FailedCell:
+    if isinstance(outcome, FailedCell):
+        record_failure(folder, cell, outcome.error, outcome.details)
+        return outcome
+    save(folder, cell, *outcome)
+    forget_failure(folder, cell)
+    return FinishedCell(cell, outcome[0])
+
+
+def check_data(cells: Sequence[Cell]) -> None:
+    """Refuse built-in data sets that are not on this machine, before anything is run."""
+    for name in dict.fromkeys(cell.dataset for cell in cells):
+        if name in SIZES:
+            load_dataset(name)
+
+
+def divergence(result: Result) -> str | None:
+    """That a run has diverged, in one sentence: a metric or a parameter is not a finite number; else None."""
+    sound = np.isfinite(result.history).all(axis=1)
+    if not sound.all():
+        return f"diverged: the test results of round {int(np.argmin(sound)) + 1} are not finite; try a lower rate"
+    if result.parameters is not None and not bool(result.parameters.isfinite().all()):
+        return "diverged: parameters of the trained models are not finite; try a lower rate"
+    return None
 
 
 def _on_one_core(cell: Cell, dataset: Dataset) -> tuple[Result, Mapping[str, Any]]:
@@ -79,13 +174,30 @@ def _on_one_core(cell: Cell, dataset: Dataset) -> tuple[Result, Mapping[str, Any
     return replace(result, parameters=None, template=None), ring
 
 
+def _attempt_on_one_core(cell: Cell, dataset: Dataset) -> FailedCell | tuple[Result, Mapping[str, Any]]:
+    def execute(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
+        return run(**_run_options(cell, dataset), workers=1, on_round=on_round), {}
+
+    outcome = _attempt(cell, execute, None)
+    if isinstance(outcome, FailedCell):
+        return outcome
+    return replace(outcome[0], parameters=None, template=None), outcome[1]
+
+
+def _run_options(cell: Cell, dataset: Dataset) -> dict[str, Any]:
+    """The parameters of `firma.run` that decide a cell's results."""
+    own: dict[str, Any] = {
+        "dataset": dataset, "scenario": cell.scenario, "method": cell.method, "clients": cell.clients,
+        "rounds": cell.rounds, "seed": cell.seed, "preset": cell.preset, "settings": cell.settings,
+    }  # fmt: skip
+    fields = option_fields()
+    return own | {fields[option]: value for option, value in cell.options.items()}
+
+
 def _simulated(
     cell: Cell, dataset: Dataset, on_round: OnRound | None, workers: int | None
 ) -> tuple[Result, Mapping[str, Any]]:
-    result = run(
-        dataset, cell.scenario, cell.method, clients=cell.clients, rounds=cell.rounds, seed=cell.seed,
-        preset=cell.preset, settings=cell.settings, workers=workers, on_round=on_round,
-    )  # fmt: skip
+    result = run(**_run_options(cell, dataset), workers=workers, on_round=on_round)
     report = ring_report(dataset, cell.scenario, ORDERED_METHOD, cell.clients, cell.preset, cell.settings, cell.seed)
     return result, {name: report[name] for name in _RING_FIELDS}
 
@@ -116,11 +228,12 @@ def parameter_counts(dataset: str, hidden: int = 256, embedding: int = 128) -> t
     return extractor, head
 
 
+@lru_cache
 def _size(dataset: str) -> Size:
     """Of a built-in data set as the catalogue has it, which need not be downloaded; of any other as it is loaded."""
     if dataset in SIZES:
         return SIZES[dataset]
-    source = _loaded(dataset)
+    source = load_dataset(dataset)
     return Size(len(source.y_train), source.shape, source.classes, source.clients, source.rounds)
 
 

@@ -3,6 +3,8 @@
     RESULTS/digits-paper.jsonl    finished cells, sorted: adding a cell adds a line
     RESULTS/cells/KEY.PRESET.json    cells finished by the command that is running, or that was killed
     RESULTS/rings.csv             see `ring_savings`
+    RESULTS/failures.json         cells that failed, and why; they are run again
+    RESULTS/sweep.toml            the grid file of `firma sweep`, as it was last run
 
 While a command runs, each finished cell is written as a small file, whole or not at all; `kill -9` loses the cell that
 is running and no other. The small files are folded into the files per data set and preset when the command ends, or
@@ -14,16 +16,19 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from firma.atomic_files import check_writable, replace_synced, write_whole
 from firma.errors import BadInput
 from firma.results import Result, from_dict
-from firma.settings import changed_settings, hyper_for, split_for
-from firma.sweep.cells import RESULTS_VERSION, Cell, configuration, digest, key
+from firma.settings import changed_settings, given_settings, hyper_for, split_for
+from firma.sweep.cells import RESULTS_VERSION, Cell, as_options, configuration, digest, key
 from firma.sweep.ring_savings import RingOrder, read_ring_orders
+
+GRID_FILE = "sweep.toml"
+_FAILURES = "failures.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +38,8 @@ class StoredCell:
     key: str
     result: Result
     ring: Mapping[str, Any]
+    asked: Mapping[str, Any] = field(default_factory=dict)  # the options that `firma run` repeats it with
+    inputs: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the user's own data and code
 
     @property
     def dataset(self) -> str:
@@ -56,18 +63,36 @@ class SweepResults:
 
     cells: Sequence[StoredCell]
     ring_orders: Sequence[RingOrder] = ()
+    failures: Sequence["Failure"] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that failed, by its name, and why."""
+
+    key: str
+    name: str
+    error: str
+    details: str = ""
 
 
 def read_results(folder: Path) -> SweepResults:
     """Everything that a results folder holds."""
-    return SweepResults(read_cells(folder), read_ring_orders(folder))
+    return SweepResults(read_cells(folder), read_ring_orders(folder), read_failures(folder))
 
 
 def read_cells(folder: Path) -> list[StoredCell]:
     """Every valid cell of a results folder, by key; cells that are damaged or of another version are left out."""
-    if not any((folder / name).exists() for name in ("cells", "rings.csv")) and not _files(folder):
+    if not has_cells(folder):
         raise BadInput(f"results folder {str(folder)!r} contains no results; run firma reproduce --out {folder} first")
     return _read(folder)
+
+
+def has_cells(folder: Path) -> bool:
+    """Whether this is a results folder of a sweep, of which some or all cells may be missing."""
+    return bool(_files(folder)) or any(
+        (folder / name).exists() for name in ("cells", "rings.csv", _FAILURES, GRID_FILE)
+    )
 
 
 def _read(folder: Path) -> list[StoredCell]:
@@ -85,7 +110,8 @@ def parse(text: str) -> StoredCell | None:
         document = json.loads(text)
         if document["figures"] != RESULTS_VERSION or digest(document["configuration"]) != document["key"]:
             return None
-        return StoredCell(document["key"], from_dict(document), document["ring"])
+        known = {name: str(document["configuration"].get(name, "")) for name in ("data", "code")}
+        return StoredCell(document["key"], from_dict(document), document["ring"], document.get("asked", {}), known)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -101,7 +127,39 @@ def save(folder: Path, cell: Cell, result: Result, ring: Mapping[str, Any]) -> N
     path = folder / "cells" / f"{key(cell)}.{cell.preset}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {"key": key(cell), "figures": RESULTS_VERSION, "configuration": configuration(cell), "ring": dict(ring)}
-    write_whole(path, json.dumps(facts | result.as_dict(), allow_nan=False) + "\n")
+    asked = {"asked": as_options(cell)} if cell.called else {}
+    write_whole(path, json.dumps(facts | asked | result.as_dict(), allow_nan=False) + "\n")
+
+
+def record_failure(folder: Path, cell: Cell, error: str, details: str = "") -> None:
+    """Write down why a cell failed, in place of what was written about it before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    others = [each for each in read_failures(folder) if each.key != key(cell)]
+    _write_failures(folder, [*others, Failure(key(cell), cell.name, error, details)])
+
+
+def forget_failure(folder: Path, cell: Cell) -> None:
+    """A cell that had failed has now been run."""
+    found = read_failures(folder)
+    others = [each for each in found if each.key != key(cell)]
+    if len(others) < len(found):
+        _write_failures(folder, others)
+
+
+def _write_failures(folder: Path, failures: Sequence[Failure]) -> None:
+    if failures:
+        write_whole(folder / _FAILURES, json.dumps([vars(each) for each in failures], indent=1) + "\n")
+    else:
+        (folder / _FAILURES).unlink()
+
+
+def read_failures(folder: Path) -> list[Failure]:
+    """The cells of a results folder that failed when they were last run."""
+    try:
+        found = json.loads((folder / _FAILURES).read_text(encoding="utf-8"))
+        return [Failure(each["key"], each["name"], each["error"], each["details"]) for each in found]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def copy_between_presets(cells: Sequence[Cell], folder: Path) -> int:
@@ -112,7 +170,8 @@ def copy_between_presets(cells: Sequence[Cell], folder: Path) -> int:
         same = stored[key(cell)]
         hyper = hyper_for(cell.method, cell.preset, cell.settings)
         changed = changed_settings(cell.method, cell.preset, hyper, split_for(cell.preset, cell.settings))
-        config = {**same.result.config, "preset": cell.preset, "settings": changed}
+        given = given_settings(cell.settings, hyper, split_for(cell.preset, cell.settings))
+        config = {**same.result.config, "preset": cell.preset, "settings": changed, "set": given}
         save(folder, cell, replace(same.result, method=cell.method, config=config), same.ring)
     return len(found)
 
@@ -202,5 +261,5 @@ def _hold(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BadInput(
-            f"results folder {str(folder)!r} is in use by another firma reproduce; wait for it, or choose another --out"
+            f"results folder {str(folder)!r} is in use by another firma command; wait for it, or choose another --out"
         ) from None

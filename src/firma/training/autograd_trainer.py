@@ -1,33 +1,55 @@
 """Training by autograd, for any pair of modules on any device."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from firma.errors import BadInput
 from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
-from firma.training.local_step import BUFFER, Client, Job, Memory, Step, batches, epoch_orders, optimiser_memory, reset
+from firma.training.layers import samplewise
+from firma.training.local_step import (
+    BUFFER,
+    Client,
+    Job,
+    Memory,
+    Step,
+    batches,
+    epoch_orders,
+    model_inputs,
+    optimiser_memory,
+    reset,
+)
 
-_CHUNK = 4096  # samples per forward pass without gradients
-# Layers whose output for a sample depends on that sample alone and is the same each time: a frozen extractor made
-# of these needs to see the data only once.
-_SAMPLEWISE = (
-    nn.Linear, nn.LayerNorm, nn.GroupNorm, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU,
-    nn.Flatten, nn.Unflatten, nn.Identity, nn.Conv1d, nn.Conv2d, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
-    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d,
-)  # fmt: skip
+CHUNK = 4096  # samples per forward pass without gradients
 
 
 class AutogradTrainer:
-    """One copy of the modules, whose parameters and gradients are views of the current client's flat buffers."""
+    """One copy of the modules, whose parameters and gradients are views of the current client's flat buffers.
 
-    def __init__(self, model: SplitModel, device: torch.device) -> None:
-        copy = model.copy()
+    Frozen parameters are the client's own, by reference: they are not trained, whatever the phase. `smallest` is the
+    number of samples that a batch must have, see `batches`.
+    """
+
+    def __init__(self, model: SplitModel, device: torch.device, smallest: int = 1) -> None:
+        copy = model.copy(same_frozen=device.type == "cpu")  # elsewhere, moving a copy would move the model too
         self.layout = model.layout()
         self.extractor = copy.extractor.to(device)
         self.head = copy.head.to(device)
-        self._parameters = [parameter for _, parameter in copy.named_parameters()]
-        self._buffers = dict(copy.named_buffers())
+        self._model = SplitModel(self.extractor, self.head, model.inputs)
+        self._smallest = smallest
+        pieces = {piece.name: piece for piece in self.layout.pieces}
+        self._parameters = [(parameter, pieces[name]) for name, parameter in self._model.named_parameters()]
+        self._trainable: dict[str, list[nn.Parameter]] = {"extractor": [], "head": []}
+        for parameter, piece in self._parameters:
+            self._trainable[piece.name.partition(".")[0]].append(parameter)
+        self._frozen = list(self._model.named_frozen())
+        self._moved: dict[str, int] = {}
+        self._shared_buffers = [(name, tensor, pieces[name]) for name, tensor in self._model.named_shared_buffers()]
+        self._buffers = dict(self._model.named_buffers())
+        self._owners = {id(tensor): (owner, own) for owner, own, tensor in _registered(self.extractor, self.head)}
         self._gradients = torch.zeros(self.layout.size, device=device)
         self._fresh = optimiser_memory(self.layout.size, device)
         self._cacheable = samplewise(self.extractor)
@@ -53,22 +75,50 @@ class AutogradTrainer:
         self.head.eval()
         right = 0
         with torch.no_grad():
-            for chunk, truth in zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True):
-                logits = self.head(self.extractor(_floats(chunk, client.data.scale)))
+            for chunk, truth in zip(torch.split(inputs, CHUNK), torch.split(labels, CHUNK), strict=True):
+                logits = self.head(self.extractor(self._seen(client, chunk)))
                 right += int((logits.argmax(1) == truth).sum())
         return right
 
+    def _seen(self, client: Client, batch: Tensor) -> Tensor:
+        """What the model is fed of a batch."""
+        return model_inputs(batch, client.data.scale, self._model.inputs)
+
     def _enter(self, client: Client) -> None:
         """Point the modules at a client's buffers and give them its private state."""
-        for own, piece in zip(self._parameters, self.layout.pieces, strict=True):
-            own.data = client.parameters[piece.start : piece.stop].view(piece.shape)
-            own.grad = self._gradients[piece.start : piece.stop].view(piece.shape)
-        for name, current in self._buffers.items():
-            current.copy_(client.memory[BUFFER + name])
+        for parameter, piece in self._parameters:
+            parameter.data = client.parameters[piece.start : piece.stop].view(piece.shape)
+            parameter.grad = self._gradients[piece.start : piece.stop].view(piece.shape)
+        for name, own in self._frozen:
+            self._refer(name, own, client.frozen[name])
+        for _, buffer, piece in self._shared_buffers:
+            self._put(buffer, client.parameters[piece.start : piece.stop].view(piece.shape))
+        for name, buffer in self._buffers.items():
+            self._put(buffer, client.memory[BUFFER + name])
+
+    def _refer(self, name: str, own: nn.Parameter, values: Tensor) -> None:
+        """Use a frozen tensor where it is; on another device, a copy that stays until other values are needed."""
+        if own.device == values.device:
+            own.data = values
+        elif self._moved.get(name) != values.data_ptr():
+            own.data, self._moved[name] = values.to(own.device), values.data_ptr()
 
     def _leave(self, client: Client) -> None:
-        for name, current in self._buffers.items():
-            client.memory[BUFFER + name].copy_(current)
+        for name, buffer, piece in self._shared_buffers:
+            _keep(name, self._current(buffer), client.parameters[piece.start : piece.stop].view(piece.shape))
+        for name, buffer in self._buffers.items():
+            _keep(name, self._current(buffer), client.memory[BUFFER + name])
+
+    def _put(self, buffer: Tensor, values: Tensor) -> None:
+        """Values for a buffer, also if a forward pass has assigned another tensor to its name."""
+        buffer.copy_(values)
+        owner, name = self._owners[id(buffer)]
+        owner._buffers[name] = buffer
+
+    def _current(self, buffer: Tensor) -> Tensor | None:
+        """What the modules now hold under a buffer's name."""
+        owner, name = self._owners[id(buffer)]
+        return owner._buffers.get(name)
 
     def _phase(
         self,
@@ -82,42 +132,52 @@ class AutogradTrainer:
         """Epochs in which one part trains and the rest is frozen."""
         self.extractor.train()
         self.head.train()
-        self.extractor.requires_grad_(phase.trains != "head")
-        self.head.requires_grad_(phase.trains != "extractor")
-        frozen = self._features(client) if phase.trains == "head" and self._cacheable else None
+        for part, parameters in self._trainable.items():
+            for parameter in parameters:
+                parameter.requires_grad_(phase.trains in ("model", part))
+        features = self._features(client) if phase.trains == "head" and self._cacheable else None
         data = client.data
-        for rows in batches(orders, job.batch):
+        for rows in batches(orders, job.batch, self._smallest):
             chosen = torch.from_numpy(rows).to(data.labels.device)
-            inputs = data.inputs[chosen] if frozen is None else frozen[chosen]
-            features = inputs if frozen is not None else self.extractor(_floats(inputs, data.scale))
-            self._gradients[self.layout.span(phase.trains)].zero_()
-            job.recipe.objective(self.head(features), data.labels[chosen]).backward()  # type: ignore[no-untyped-call]
+            extracted = (
+                self.extractor(self._seen(client, data.inputs[chosen])) if features is None else features[chosen]
+            )
+            self._gradients[self.layout.trained(phase.trains)].zero_()
+            job.recipe.objective(self.head(extracted), data.labels[chosen]).backward()  # type: ignore[no-untyped-call]
             self._step(client, job, phase.trains, optimiser, start)
 
     def _features(self, client: Client) -> Tensor:
         """Output of the frozen extractor for all training samples."""
         with torch.no_grad():
-            chunks = torch.split(client.data.inputs, _CHUNK)
-            return torch.cat([self.extractor(_floats(chunk, client.data.scale)) for chunk in chunks])
+            chunks = torch.split(client.data.inputs, CHUNK)
+            return torch.cat([self.extractor(self._seen(client, chunk)) for chunk in chunks])
 
     def _step(self, client: Client, job: Job, trains: Part, optimiser: Memory, start: Tensor) -> None:
         """Transforms, then one update of what trains; an optimiser may count the steps of extractor and head apart."""
-        parameters, gradients, whole = client.parameters, self._gradients, self.layout.span(trains)
+        parameters, gradients, whole = client.parameters, self._gradients, self.layout.trained(trains)
         for transform in job.recipe.transforms:
             transform(gradients[whole], Step(parameters[whole], start[whole], client.memory, whole))
         parts: tuple[Part, ...] = ("extractor", "head") if trains == "model" else (trains,)
         for part in parts:
-            span = self.layout.span(part)
-            job.recipe.update(parameters[span], gradients[span], optimiser, part, span)
+            span = self.layout.trained(part)
+            if span.start < span.stop:  # a head may have no trainable parameters
+                job.recipe.update(parameters[span], gradients[span], optimiser, part, span)
 
 
-def _floats(inputs: Tensor, scale: float) -> Tensor:
-    """What the model sees: float32, bytes scaled."""
-    return inputs if inputs.dtype == torch.float32 else inputs.float() * scale
+def _registered(*modules: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    """Every buffer with the module and the name that it is registered under."""
+    for whole in modules:
+        for module in whole.modules():
+            for name, tensor in module.named_buffers(recurse=False):
+                yield module, name, tensor
 
 
-def samplewise(module: nn.Module) -> bool:
-    """Whether every leaf is a known layer without chance or memory and all containers are plain sequences."""
-    if isinstance(module, nn.Sequential):
-        return all(samplewise(child) for child in module)
-    return type(module) in _SAMPLEWISE
+def _keep(name: str, current: Tensor | None, place: Tensor) -> None:
+    """Copy what training has made of a buffer to where the client keeps it."""
+    if current is None or current.shape != place.shape:
+        now = "is gone" if current is None else f"has shape {tuple(current.shape)}"
+        raise BadInput(
+            f"model: buffer {name!r} {now} after training; must keep its shape {tuple(place.shape)}, since clients "
+            "keep, save and share it"
+        )
+    place.copy_(current.detach())

@@ -1,24 +1,34 @@
 """Backends: the ways of training a client, and which one fits a model, a device and a recipe.
 
 Compiled kernels train plain stacks of linear, layer norm and ReLU, recognised here by their structure, not by a name;
-autograd trains everything else.
+autograd trains everything else. Only exact types are recognised, as torch defines them: a subclass, a hook, a tied or
+a frozen parameter means autograd.
 """
 
+import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
-from firma.training.autograd_trainer import AutogradTrainer, samplewise
+from firma.training.autograd_trainer import AutogradTrainer
+from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
 from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
+_MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
+
+# How several clients train at the same time. Threads suffice for layers that are known to draw nothing; torch's random
+# numbers belong to the whole process, so a model that may draw trains in processes, where every draw is its own.
+Parallel = Literal["no", "threads", "processes"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,15 @@ class Backend:
     make: Callable[[], Trainer]
     inward: Callable[[Tensor], Tensor]  # (…, P) from torch's layout to the trainer's
     outward: Callable[[Tensor], Tensor]
-    parallel: bool  # several trainers may work at the same time
-    threads: int | None  # torch's own, within one trainer; None: as many as it likes
-    draws: bool  # layers may draw from torch's own generator
+    parallel: Parallel
+    threads: int | None  # torch's own, within one trainer, where one client trains alone; None: as many as it likes
+    draws: bool  # layers may draw from generators of the whole process
+    smallest: int = 1  # samples that a batch must have
+    notes: tuple[str, ...] = ()  # what else is worth knowing, for people
+
+    def described(self, count: int) -> str:
+        """How clients are trained, that many at a time, and why."""
+        return f"{self.name}, {count} at a time ({'; '.join((self.reason, *self.notes))})"
 
 
 def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, wanted: str = "auto") -> Backend:
@@ -45,8 +61,8 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
         reason = "requested"
     elif device.type != "cpu":
         reason = f"the device is {device}"
-    elif stack is None:
-        reason = "the model is not a plain stack of linear, layer norm and ReLU layers"
+    elif isinstance(stack, str):
+        reason = stack
     elif recipe.special:
         reason = f"the compiled kernels do not support {recipe.special}"
     else:
@@ -56,20 +72,43 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
             lambda: _compiled(stack, batch),
             lambda flat: stack.turned(flat, inward=True),
             lambda flat: stack.turned(flat, inward=False),
-            parallel=True,
+            parallel="threads",
             threads=1,
             draws=False,
         )
-    steady = samplewise(model.extractor) and samplewise(model.head)  # nothing draws, so threads do not disturb it
+    return by_autograd(model, device, reason)
+
+
+def by_autograd(model: SplitModel, device: torch.device, reason: str, smallest: int = 1) -> Backend:
+    """Training by autograd, for this reason."""
+    quiet = steady(model.extractor) and steady(model.head)
+    parallel: Parallel = "no"
+    notes = []
+    if device.type == "cpu":
+        parallel = "threads" if quiet else "processes"
+        if not quiet and (hooked := user_hooks(named_layers(model))):
+            parallel = "no"  # what a hook records in another process would be lost
+            notes.append(f"one at a time because {hooked}")
+    buffers = len(list(model.named_buffers()))
+    if buffers:
+        notes.append(f"{buffers} {'buffer is' if buffers == 1 else 'buffers are'} private to each client")
+    if shared := len(list(model.named_shared_buffers())):
+        notes.append(f"{shared} {'buffer is' if shared == 1 else 'buffers are'} shared with the extractor")
+    if frozen := len(list(model.named_frozen())):
+        notes.append(f"{frozen} {'parameter tensor is' if frozen == 1 else 'parameter tensors are'} frozen")
+    if smallest > 1:
+        notes.append("a last batch of one sample joins the one before it, since the model cannot be trained on one")
     return Backend(
         "autograd",
         reason,
-        lambda: AutogradTrainer(model, device),
+        lambda: AutogradTrainer(model, device, smallest),
         torch.clone,
         torch.clone,
-        parallel=steady and device.type == "cpu",
-        threads=1 if steady or model.layout().size < _SMALL else None,
-        draws=not steady,
+        parallel=parallel,
+        threads=1 if model.layout().size < _SMALL else None,
+        draws=not quiet,
+        smallest=smallest,
+        notes=tuple(notes),
     )
 
 
@@ -78,10 +117,17 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
 
     Returns the training accuracy where a gate asks for it, else 1.
     """
-    drawing = _drawing(torch_seed(seed, "layers", client.number, plan.number)) if backend.draws else nullcontext()
-    with drawing:
+    with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
-    return trainer.correct(client, test=False) / len(client.data.labels) if plan.gate is not None else 1.0
+    if plan.gate is None:
+        return 1.0
+    with seeded(backend, seed, "evaluation", client.number):
+        return trainer.correct(client, test=False) / len(client.data.labels)
+
+
+def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> AbstractContextManager[None]:
+    """Random numbers of an address for layers that draw, in training or, as with Monte Carlo dropout, in evaluation."""
+    return drawing(torch_seed(seed, purpose, *address)) if backend.draws else nullcontext()
 
 
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
@@ -107,11 +153,21 @@ def _is_flat(client: Client, name: str, tensor: Tensor) -> bool:
 
 
 @contextmanager
-def _drawing(seed: int) -> Iterator[None]:
-    """torch's own generators at an address, for layers that draw, such as dropout; afterwards they are as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
+def drawing(seed: int) -> Iterator[None]:
+    """Generators of the whole process at an address, for layers that draw, such as dropout; then as they were before.
+
+    torch's, NumPy's and Python's, for a user's `forward` may use any of them.
+    """
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002  # the user's, not ours
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+            random.seed(seed)
+            yield
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,39 +206,63 @@ class Stack:
         return result
 
 
-def stack_of(model: SplitModel) -> Stack | None:
-    """The model as a stack, or None if it is anything else."""
+def stack_of(model: SplitModel) -> Stack | str:
+    """The model as a stack, or the reason why it is none."""
+    if reason := next(_special(model), None):
+        return reason
     layout = model.layout()
     starts = {id(own): piece.start for (_, own), piece in zip(model.named_parameters(), layout.pieces, strict=True)}
     head = list(_leaves(model.head))
-    if len(head) != 1 or not isinstance(head[0], nn.Linear):
-        return None
+    if len(head) != 1 or type(head[0]) is not nn.Linear:
+        return _MODEL
     blocks: list[Block] = []
     for index, layer in enumerate([*_leaves(model.extractor), *head]):
-        if isinstance(layer, nn.Flatten) and index == 0:
+        if type(layer) is nn.Flatten and (index, layer.start_dim, layer.end_dim) == (0, 1, -1):
             continue
         if not _append(blocks, layer, starts):
-            return None
+            return _MODEL
     chained = all(left.outputs == right.inputs for left, right in pairwise(blocks))
-    return Stack(tuple(blocks), layout) if chained and len(blocks) > 1 else None
+    return Stack(tuple(blocks), layout) if chained and len(blocks) > 1 else _MODEL
+
+
+def _special(model: SplitModel) -> Iterator[str]:
+    """What the compiled kernels would not do as torch does, for people."""
+    if model.inputs != "float32":
+        yield "the model takes integers"
+    if global_hooks():
+        yield "hooks for all modules are registered with torch"
+    for name, module in named_layers(model):
+        if what := altered(module):
+            yield f"layer {name!r} has {what}"
+    for name, _ in model.named_frozen():
+        yield f"parameter {name!r} is frozen"
+    for name, _ in (*model.named_buffers(), *model.named_shared_buffers()):
+        yield f"the model has a buffer, {name!r}"
+    seen: dict[int, str] = {}
+    for name, module in named_layers(model):
+        for own, parameter in module.named_parameters(recurse=False):
+            known = seen.setdefault(parameter.untyped_storage().data_ptr(), here := f"{name}.{own}")
+            if known != here:
+                yield f"parameters {known!r} and {here!r} are tied"
 
 
 def _append(blocks: list[Block], layer: nn.Module, starts: dict[int, int]) -> bool:
     """Add a layer to the stack; False if it does not fit."""
     if any(parameter.dtype != torch.float32 for parameter in layer.parameters()):
         return False
+    kind = type(layer)  # exact: a subclass may compute anything
     match layer:
-        case nn.Linear() if layer.bias is not None:
+        case nn.Linear() if kind is nn.Linear and layer.bias is not None:
             weight, bias = starts[id(layer.weight)], starts[id(layer.bias)]
             blocks.append(Block(layer.in_features, layer.out_features, weight, bias))
             return True
-        case nn.LayerNorm() if blocks and blocks[-1].gain < 0 and not blocks[-1].relu and layer.bias is not None:
-            if layer.normalized_shape != (blocks[-1].outputs,):
+        case nn.LayerNorm() if kind is nn.LayerNorm and blocks and blocks[-1].gain < 0 and not blocks[-1].relu:
+            if layer.normalized_shape != (blocks[-1].outputs,) or layer.bias is None:
                 return False
             gain, shift = starts[id(layer.weight)], starts[id(layer.bias)]
             blocks[-1] = replace(blocks[-1], gain=gain, shift=shift, epsilon=layer.eps)
             return True
-        case nn.ReLU() if blocks and not blocks[-1].relu:
+        case nn.ReLU() if kind is nn.ReLU and blocks and not blocks[-1].relu:
             blocks[-1] = replace(blocks[-1], relu=True)
             return True
     return False

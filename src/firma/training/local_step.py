@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from firma.errors import BadInput
 from firma.methods import Method
-from firma.models.split_model import Part, SplitModel
+from firma.models.split_model import InputKind, Part, SplitModel
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.training.clipping import Clip
@@ -147,7 +148,11 @@ BUFFER = "buffer."  # in a client's memory, what the modules hold besides parame
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client's samples: inputs (n, …), float32 or bytes that are multiplied by `scale`, and labels (n,) int64."""
+    """A client's samples: inputs (n, …) as `as_tensor` keeps them, and labels (n,) int64.
+
+    Inputs of models that take floats are float32, or bytes that are multiplied by `scale`; those of models that take
+    integers are integers.
+    """
 
     inputs: Tensor
     labels: Tensor
@@ -171,6 +176,9 @@ class Client:
     data: ClientData
     parameters: Tensor
     memory: Memory
+    frozen: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # of the model it started from: not a copy, never changed
 
 
 @dataclass(frozen=True)
@@ -193,10 +201,41 @@ class Trainer(Protocol):
 
 
 def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:
-    """A client before its first round, on the device of `parameters`; the model's buffers are copied, not shared."""
+    """A client before its first round, on the device of `parameters`.
+
+    The model's private buffers are copied; its frozen parameters are not, for nobody changes them.
+    """
     device = parameters.device
     buffers = {BUFFER + name: tensor.detach().clone().to(device) for name, tensor in model.named_buffers()}
-    return Client(number, data.to(device), parameters, buffers | recipe.memory(len(parameters), device))
+    frozen = {name: tensor.detach() for name, tensor in model.named_frozen()}
+    return Client(number, data.to(device), parameters, buffers | recipe.memory(len(parameters), device), frozen)
+
+
+def private_buffers(client: Client) -> dict[str, Tensor]:
+    """The buffers of a client's model, such as running means, by their names in the model."""
+    return {name.removeprefix(BUFFER): kept for name, kept in client.memory.items() if name.startswith(BUFFER)}
+
+
+def as_tensor(stored: NDArray[np.generic], kind: InputKind) -> Tensor:
+    """Inputs as a client keeps them: bytes and, for models that take integers, integers as they are; else float32.
+
+    A batch becomes what the model sees when it is used, see `model_inputs` and benchmarks/README.md.
+    """
+    if stored.dtype == np.uint8:
+        return torch.from_numpy(np.ascontiguousarray(stored))
+    if kind == "float32":
+        return torch.from_numpy(np.ascontiguousarray(stored.astype(np.float32)))
+    if stored.dtype.kind not in "iub":
+        raise BadInput(f"inputs are {stored.dtype}, but the model takes integers; store them with an integer dtype")
+    kept = stored.astype(np.int64) if stored.dtype.kind == "u" else stored
+    return torch.from_numpy(np.ascontiguousarray(kept, dtype=kept.dtype.newbyteorder("=")))
+
+
+def model_inputs(batch: Tensor, scale: float, kind: InputKind) -> Tensor:
+    """What the model sees of a batch: float32, bytes scaled; or int64, bytes as the numbers that they are."""
+    if kind == "int64":
+        return batch.long()
+    return batch if batch.dtype == torch.float32 else batch.float() * scale
 
 
 def upgraded(saved: Mapping[str, Tensor], client: Client) -> dict[str, Tensor]:
@@ -215,8 +254,15 @@ def epoch_orders(size: int, epochs: int, shuffle: np.random.Generator) -> NDArra
     return orders
 
 
-def batches(orders: NDArray[np.int64], batch: int) -> Iterator[NDArray[np.int64]]:
-    """Sample numbers of every batch; the last batch of an epoch may be short."""
+def batches(orders: NDArray[np.int64], batch: int, smallest: int = 1) -> Iterator[NDArray[np.int64]]:
+    """Sample numbers of every batch; the last batch of an epoch may be short.
+
+    A last batch of fewer than `smallest` samples joins the one before it, if there is one: batch normalisation cannot
+    be trained on a single sample.
+    """
     for order in orders:
-        for start in range(0, len(order), batch):
-            yield order[start : start + batch]
+        starts = list(range(0, len(order), batch))
+        if len(starts) > 1 and len(order) - starts[-1] < smallest:
+            del starts[-1]
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            yield order[start:stop]

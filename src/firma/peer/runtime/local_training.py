@@ -13,12 +13,14 @@ from firma.data.dataset import Dataset, load_dataset
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
-from firma.models.build import build_model
+from firma.models.build import with_data
 from firma.models.probe import InputSpec
+from firma.peer.agreed_model import agreed_model, agreed_spec
 from firma.peer.ring_file import Ring, Task
-from firma.schedule import RoundPlan
-from firma.training.backend import choose, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, recipe
+from firma.schedule import RoundPlan, phases_of_a_run
+from firma.training.backend import seeded, train_round
+from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
+from firma.training.preflight import prepare
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 
@@ -40,11 +42,25 @@ def load_own(path: str, task: Task) -> Dataset:
             f"data = {path!r}: label {unknown[0]!r} is not in the ring file, which has {_listed(task.labels)}"
         )
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
-    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
+    x_train, x_test = own.x_train, own.x_test
+    if task.dtype == "int64":
+        x_train, x_test = _tokens(path, x_train), _tokens(path, x_test)
+    scale = task.scale if x_train.dtype == np.uint8 else 1.0
     return Dataset(
-        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale,
+        own.name, x_train, numbers[own.y_train], x_test, numbers[own.y_test], len(task.labels), scale,
         columns=own.columns,
     )  # fmt: skip
+
+
+def _tokens(path: str, stored: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Inputs as integers, where the ring file requires tokens; tables hold them as floats."""
+    whole = stored.astype(np.int64)
+    if not np.array_equal(whole, stored):
+        raise BadInput(
+            f"data = {path!r}: inputs are not integers ({stored.dtype}), but the ring file requires tokens "
+            "(dtype = 'int64')"
+        )
+    return whole
 
 
 def standardised_own(own: Dataset) -> tuple[Dataset, Standardiser]:
@@ -103,22 +119,19 @@ class LocalSite:
 
     def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
-        sizes = (self.hyper.hidden, self.hyper.embedding)
         number = me if self.hyper.initial == "per-client" else 0
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
-        model = build_model(ring.task.model, inputs, len(ring.task.labels), sizes, ring.seed, number)
+        spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
+        model = agreed_model(ring, spec, inputs, number)
         self.layout = model.layout()
         self._recipe = recipe(self.row, self.hyper)
-        self.backend = choose(model, device, self._recipe, self.hyper.batch)
+        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
+        inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
+        data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
+        phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
+        self.backend = prepare([model], device, self._recipe, self.hyper.batch, phases, [data])
         self._workers = WorkerPool(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
-
-        def tensor(stored: NDArray[np.generic]) -> Tensor:
-            kept = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
-            return torch.from_numpy(np.ascontiguousarray(kept))
-
-        labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
-        data = ClientData(tensor(own.x_train), labels, tensor(own.x_test), test_labels, own.scale)
         self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
 
     @property
@@ -171,7 +184,8 @@ class LocalSite:
         stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=False) / len(client.data.labels)
+            with seeded(self.backend, self.ring.seed, "evaluation", client.number):
+                return trainer.correct(client, test=False) / len(client.data.labels)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -179,7 +193,8 @@ class LocalSite:
         """Accuracy on this site's test data."""
 
         def work(trainer: Trainer, client: Client) -> float:
-            return trainer.correct(client, test=True) / len(client.data.test_labels)
+            with seeded(self.backend, self.ring.seed, "evaluation", client.number):
+                return trainer.correct(client, test=True) / len(client.data.test_labels)
 
         return self._workers.each([self.client], work)[0]
 

@@ -16,6 +16,7 @@ from firma.atomic_files import write_whole
 from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
@@ -72,6 +73,7 @@ class Setup:
     verify_gate: bool = False  # score neighbours' extractors here instead of believing their accuracies
     metrics: str | None = None  # HOST:PORT of /metrics
     begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
+    model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
@@ -104,6 +106,7 @@ class Node:
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
         if setup.verify_gate:
             check_gate(ring)
+        check_consent(ring.task, setup.model)
         self._own, fitted = load_own(setup.data, ring.task), None
         if ring.standardise:
             self._own, fitted = standardised_own(self._own)

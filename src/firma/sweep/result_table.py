@@ -4,30 +4,16 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
-from math import sqrt
-from statistics import mean, stdev
+from statistics import mean
 
 from firma.data.catalogue import SIZES
 from firma.data.scenarios import order
 from firma.settings import PRESETS
+from firma.statistics import Statistic, statistic
 from firma.sweep.cells import label
 from firma.sweep.store import StoredCell, SweepResults
 
 Case = tuple[str, str]  # data set, scenario
-
-
-@dataclass(frozen=True, slots=True)
-class Statistic:
-    """A metric over seeds; the deviation is None with a single seed, or where it was not reported."""
-
-    mean: float
-    deviation: float | None = None
-    seeds: int = 1
-
-    @property
-    def standard_error(self) -> float | None:
-        """Deviation over the root of the number of seeds; None where there is no deviation."""
-        return None if self.deviation is None else self.deviation / sqrt(self.seeds)
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,8 @@ def _table(name: str, cells: Iterable[StoredCell], ordered: Mapping[Case, float]
     values: dict[tuple[str, str, str, str], list[float | None]] = {}
     savings: dict[Case, list[float]] = {}
     for cell in cells:
-        savings.setdefault((cell.dataset, cell.scenario), []).append(float(cell.ring["saving_percent"]))
+        if "saving_percent" in cell.ring:
+            savings.setdefault((cell.dataset, cell.scenario), []).append(float(cell.ring["saving_percent"]))
         for metric, value in cell.result.metrics.items():
             values.setdefault((cell.dataset, cell.scenario, cell.result.method, metric), []).append(value)
     statistics = {
@@ -105,11 +92,6 @@ def _table(name: str, cells: Iterable[StoredCell], ordered: Mapping[Case, float]
         if None not in found
     }
     return ResultTable(name, statistics, {**ordered, **{case: mean(found) for case, found in savings.items()}})
-
-
-def statistic(values: Sequence[float]) -> Statistic:
-    """Mean and sample standard deviation of one value per seed."""
-    return Statistic(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
 
 def to_csv(tables: Mapping[str, ResultTable], metrics: Iterable[str]) -> str:

@@ -2,8 +2,9 @@
 
 from firma.paper.grid import Choice, cells
 from firma.paper.published import published, shipped
+from firma.statistics import Statistic
+from firma.sweep.result_table import ResultTable, from_csv, result_tables, to_csv
 from firma.sweep.runner import run_cells
-from firma.sweep.statistics import ResultTable, Statistic, from_csv, result_tables, to_csv
 from firma.sweep.store import SweepResults, read_cells, writing
 
 

@@ -1,0 +1,138 @@
+"""What two runs have in common and in what they differ, read off the configurations that their results recorded.
+
+Facts are of two kinds. The conditions of a run are its data, how they are split, and every option; two methods are
+compared under equal conditions. Its tuning is the preset and the hyperparameters that were set: it may be a method's
+own.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
+
+Facts = dict[str, Hashable]
+ABSENT = "default"  # shown for a setting that a run did not change
+# What a configuration records beside its options: it follows from them, or says what the run was computed with.
+_NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions")
+# Neutral values of the settings that a result of an earlier version does not record.
+_UNRECORDED: Mapping[str, Any] = NEUTRAL_SETTINGS
+
+
+def conditions(config: Mapping[str, Any]) -> Facts:
+    """Data set, scenario, every other option, and how the data are split; not the method, its tuning or the seed."""
+    found = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
+    if "clients" in found:  # those that were left out for lack of data were asked for too
+        found["clients"] = config["clients"] + len(config.get("dropped", ()))
+    return flat(found) | flat(config.get("split", {}))
+
+
+def tuning(config: Mapping[str, Any]) -> Facts:
+    """The preset, and the hyperparameters that the user set."""
+    given = config.get("set", config.get("settings", {}))
+    found = {name: value for name, value in given.items() if name not in Split.model_fields}
+    return {"preset": config.get("preset", ABSENT)} | flat(found)
+
+
+def numbers(config: Mapping[str, Any]) -> Facts:
+    """Every hyperparameter as it was used."""
+    recorded = {**_UNRECORDED, **config.get("hyper", {})}
+    return flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
+
+
+def unlike(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Hashable]]:
+    """In what runs differ other than the seed, with the values; empty if they may be averaged.
+
+    A fact that only some of them recorded is left out: results of earlier versions record less.
+    """
+    everything = [conditions(config) | numbers(config) | flat(config.get("columns", {})) for config in configs]
+    return _different(everything) or _different([_sizes(config) for config in configs])
+
+
+def _different(everything: Sequence[Facts]) -> dict[str, list[Hashable]]:
+    return {
+        name: values
+        for name in _names(everything)
+        if all(name in each for each in everything) and len(values := distinct(each[name] for each in everything)) > 1
+    }
+
+
+def differing(runs: Sequence[Facts]) -> list[str]:
+    """The facts in which runs differ."""
+    return [name for name in _names(runs) if len(distinct(run.get(name, ABSENT) for run in runs)) > 1]
+
+
+def varying(runs: Sequence[Facts]) -> list[str]:
+    """The facts in which runs differ, without those that follow from another one that is listed.
+
+    With five clients on one data set and ten on the other, the data set is listed and the number of clients is not.
+    """
+    kept: list[str] = []
+    for name in differing(runs):
+        if not any(follows(runs, name, other) for other in kept):
+            kept.append(name)
+    return kept
+
+
+def own_tuning(runs: Sequence[Facts], option: str, tuned: Iterable[str]) -> list[str]:
+    """The tuning that belongs to the values of an option: some two of them have no value of it in common.
+
+    Where one method was run with a rate of 0.1 and another with 0.001 and 0.003, the rate is theirs. Where both were
+    run with 0.1 and 0.001, it is a condition like any other.
+    """
+
+    def owned(name: str) -> bool:
+        values: dict[Hashable, set[Hashable]] = {}
+        for run in runs:
+            values.setdefault(run.get(option, ABSENT), set()).add(run.get(name, ABSENT))
+        return any(one.isdisjoint(other) for one, other in combinations(values.values(), 2))
+
+    return [name for name in dict.fromkeys(tuned) if name != option and owned(name)]
+
+
+def follows(runs: Sequence[Facts], name: str, other: str) -> bool:
+    """Whether runs with equal values of `other` always have equal values of `name`."""
+    seen: dict[Hashable, Hashable] = {}
+    return all(seen.setdefault(run.get(other, ABSENT), run.get(name, ABSENT)) == run.get(name, ABSENT) for run in runs)
+
+
+def distinct(values: Iterable[Hashable]) -> list[Hashable]:
+    """The values once each, in the order in which they appear."""
+    return list(dict.fromkeys(values))
+
+
+def in_words(found: Mapping[str, Sequence[Hashable]], most: int = 4) -> str:
+    """Differences as text: "clients (5, 10), scenario (iid, dir-0.1)"."""
+
+    def listed(values: Sequence[Hashable]) -> str:
+        return ", ".join(str(value) for value in values[:most]) + (", …" if len(values) > most else "")
+
+    return ", ".join(f"{name} ({listed(values)})" for name, values in found.items())
+
+
+def _sizes(config: Mapping[str, Any]) -> Facts:
+    """Samples per client, where the split is the same for all seeds: other sizes are other data."""
+    if config.get("split", {}).get("split_seed") is None or "samples" not in config:
+        return {}
+    return {"samples per client": tuple(config["samples"])}
+
+
+def flat(found: Mapping[str, Any], prefix: str = "") -> Facts:
+    """Nested tables as names with dots, lists as tuples."""
+    leaves: Facts = {}
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            leaves |= flat(value, f"{prefix}{name}.")
+        else:
+            leaves[f"{prefix}{name}"] = _plain(value)
+    return leaves
+
+
+def _plain(value: Any) -> Hashable:
+    if isinstance(value, list | tuple):
+        return tuple(_plain(each) for each in value)
+    return value if isinstance(value, Hashable) else repr(value)
+
+
+def _names(runs: Sequence[Facts]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run))

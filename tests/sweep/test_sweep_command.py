@@ -1,0 +1,254 @@
+"""firma sweep and firma report on anybody's study: resumable, failures and all, with nothing of the paper in it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import firma
+from firma.sweep.grid import expand
+from firma.sweep.runner import sweep_cells, sweep_execute
+from firma.sweep.store import read_cells, read_failures, writing
+from tests.processes import running, wait_until
+
+SMALL = """
+clients = 2
+rounds = 2
+scenario = "iid"
+method = ["local", "fedavg"]
+seeds = 2
+set = {epochs = 1}
+"""
+
+
+@pytest.fixture
+def sweep(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(text, *words):
+        (tmp_path / "grid.toml").write_text(text)
+        return command("sweep", "grid.toml", *words)
+
+    return call
+
+
+def own_data(path, labels=3):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 5)).astype(np.float32)
+    np.savez(path, x=x, y=x[:, :labels].argmax(1))
+    return path.name
+
+
+def test_a_sweep_runs_what_firma_run_runs_and_each_once(sweep, tmp_path):
+    code, out, err = sweep(SMALL)
+    assert code == 0
+    assert "4 runs finished, 0 already existed; results are in results/grid. Next: firma report results/grid" in out
+    assert re.search(r"2/4 method=fedavg seed=0  0\.\d+ in [\d.]+ s, about [\d.]+ \w+ left", err)
+    cells = {(cell.result.method, cell.result.seed): cell.result for cell in read_cells(tmp_path / "results" / "grid")}
+    for (method, seed), stored in cells.items():
+        again = firma.run("digits", "iid", method, clients=2, rounds=2, seed=seed, settings={"epochs": 1})
+        assert stored.history.tolist() == again.history.tolist()
+        assert (stored.sent_bytes, stored.messages) == (again.sent_bytes, again.messages)
+    assert (tmp_path / "results" / "grid" / "sweep.toml").read_text() == SMALL
+    _, out, err = sweep(SMALL)
+    assert "0 runs finished, 4 already existed" in out
+    code, out, _ = sweep(SMALL, "--seeds", "3", "--json")
+    assert [each["status"] for each in json.loads(out)["runs"]] == ["existed"] * 4 + ["run"] * 2
+    assert len(firma.load_results("results/grid")) == 6
+
+
+def test_a_dry_run_lists_and_counts_and_writes_nothing(sweep, tmp_path):
+    code, out, _ = sweep(SMALL, "--dry-run")
+    assert code == 0
+    assert out.splitlines() == [
+        "method=local seed=0", "method=fedavg seed=0", "method=local seed=1", "method=fedavg seed=1", "4 runs to do",
+    ]  # fmt: skip
+    assert not (tmp_path / "results").exists()
+    _, out, _ = sweep(SMALL, "--dry-run", "--only", "seed=1", "--json")
+    assert json.loads(out) == {"missing": ["method=local seed=1", "method=fedavg seed=1"], "runs": 2}
+    sweep(SMALL, "--only", "method=local seed=0", "--rounds", "1")
+    _, out, _ = sweep(SMALL, "--dry-run", "--rounds", "1")
+    assert out.splitlines()[-1] == "3 runs to do, 1 of 4 already exist"
+
+
+def test_a_failure_is_recorded_and_the_others_go_on(sweep, command, tmp_path):
+    own_data(tmp_path / "mine.npz")
+    text = """
+    dataset = "mine.npz"
+    rounds = 1
+    set = {extractor_epochs = 1, epochs = 1}
+    [[grid]]
+    clients = [500, 2]              # more clients than samples
+    method = "local"
+    scenario = "iid"
+    [[grid]]
+    clients = 2
+    method = "fibfl"
+    set = {rate = [1e30, 0.001]}    # the first diverges
+    scenario = "iid"
+    """
+    code, out, err = sweep(text, "--out", "here")
+    assert code == 1
+    assert "2 runs finished, 0 already existed, 2 failed (run the same command again to retry)" in out
+    assert "clients = 500: must be between 1 and 96" in err
+    assert "diverged: parameters of the trained models are not finite; try a lower rate" in err
+    assert "Traceback" not in err
+    assert len(read_cells(tmp_path / "here")) == 2
+    assert [each.name.split()[0] for each in read_failures(tmp_path / "here")] == ["method=local", "method=fibfl"]
+    code, out, _ = command("report", "here", "--print", "text", "--table", "failed")
+    assert "clients = 500" in out
+    code, _, _ = sweep(text.replace("1e30", "0.002"), "--out", "here")  # one is mended
+    assert code == 1
+    assert len(read_failures(tmp_path / "here")) == 2  # the diverged one is no longer part of the grid
+    code, out, _ = sweep(text.replace("500, ", "").replace("1e30, ", ""), "--out", "here")
+    assert code == 0
+    code, out, _ = sweep(text, "--out", "here", "--json")
+    assert code == 1
+    assert [each["status"] for each in json.loads(out)["runs"]].count("failed") == 2
+
+
+def test_an_error_in_the_users_code_does_not_end_the_sweep_and_is_kept(tmp_path):
+    cells = expand({"method": ["local", "fedavg"], "clients": 2, "rounds": 1}, {}).cells
+
+    def broken(cell, on_round):
+        if cell.method == "local":
+            raise RuntimeError("mat1 and mat2 [2x3] cannot be multiplied")
+        return sweep_execute({})(cell, on_round)
+
+    def run(execute):
+        with writing(tmp_path):
+            return list(sweep_cells(cells, tmp_path, lambda _: None, lambda *_: None, execute))
+
+    first, second = run(broken)
+    assert first.error == "RuntimeError: mat1 and mat2 [2x3] cannot be multiplied"
+    assert second.result.method == "fedavg"
+    (kept,) = read_failures(tmp_path)
+    assert (kept.name, kept.error, "in broken" in kept.details) == (cells[0].name, first.error, True)
+    run(sweep_execute({}))
+    assert not (tmp_path / "failures.json").exists()
+
+
+def test_mistakes_and_missing_files_are_one_sentence(sweep, command):
+    for text, words in (("metod = 1", ()), (SMALL, ("--only", "nothing")), (SMALL, ("--engine", "spark")),
+                        (SMALL, ("--address", "here:1")), ('dataset = "cifar9"', ())):  # fmt: skip
+        code, out, err = sweep(text, *words)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+    assert command("sweep", "none.toml")[2].count("\n") == 1
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_continues(start, command, tmp_path):
+    text = SMALL.replace("seeds = 2", "seeds = 40")
+    (tmp_path / "grid.toml").write_text(text)
+    words = [sys.executable, "-m", "firma", "sweep", tmp_path / "grid.toml", "--out", tmp_path / "out"]
+    process = start(running(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    wait_until(lambda: len(list((tmp_path / "out" / "cells").glob("*.json"))) >= 2, 120, "two runs are written")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again to continue" in err
+    assert "Traceback" not in err
+    done = len(read_cells(tmp_path / "out"))
+    assert 2 <= done < 80
+    _, out, _ = command("sweep", tmp_path / "grid.toml", "--out", tmp_path / "out", "--dry-run")
+    assert f"{80 - done} runs to do, {done} of 80 already exist" in out
+
+
+def test_a_report_of_a_sweep_has_all_parts_and_nothing_of_the_paper(sweep, command, tmp_path):
+    name = own_data(tmp_path / "mine.npz")
+    sweep(f'dataset = ["digits", "{name}"]\n' + SMALL.replace('"iid"', '["iid", "dir-0.5"]'))
+    code, out, err = command("report", "results/grid")
+    assert (code, err) == (0, "")
+    assert re.search(r"(local +fedavg|fedavg +local) +4 +2 ", out)  # four cases, two seeds
+    page = (tmp_path / "results" / "grid" / "report.html").read_text()
+    for part in ("Overview", "Results", "Comparisons", "Curves", "Clients", "Traffic", "data:image/svg+xml",
+                 "mean_accuracy by scenario", "mean_accuracy by dataset", "worst_client",
+                 f"firma run --dataset {name} --scenario iid --method local"):  # fmt: skip
+        assert part in page
+    for word in ("paper", "claim", "2-opt saves", "reproduc", "published"):
+        assert word not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page).lower(), word
+    assert {path.stem for path in (tmp_path / "results/grid/figures").iterdir()} == {"curves", "clients", "traffic"}
+    assert len(page) < 400_000
+    _, out, _ = command("report", "results/grid", "--json", "--metric", "worst_client", "--against", "local")
+    document = json.loads(out)
+    assert document["varies"] == ["method", "dataset", "scenario"]
+    assert len(document["groups"]) == 8
+    (found,) = document["comparisons"]
+    assert (found["a"], found["b"], found["metric"], found["cases"]) == ("fedavg", "local", "worst_client", 4)
+    results = firma.load_results("results/grid")
+    ours = firma.better(
+        *([run for run in results if run.method == name] for name in ("fedavg", "local")), "worst_client"
+    )
+    assert found["difference"] == pytest.approx(ours.difference)
+    assert found["p_value"] == pytest.approx(ours.p_value)
+    assert len(document["comparisons_by_case"]) == 4
+    for form in ("text", "csv", "markdown", "latex"):
+        code, out, _ = command("report", "results/grid", "--print", form, "--table", "results")
+        assert (code, "mean" in out) == (0, True)
+    for option, name in (("--markdown", "report.md"), ("--evidence", "means.csv")):
+        assert command("report", "results/grid", option, name)[0] == 0
+        assert "fedavg" in (tmp_path / name).read_text()
+
+
+def test_settings_are_compared_where_they_are_what_varies(sweep, command):
+    sweep('clients = 2\nrounds = 1\nscenario = "iid"\nmethod = "local"\nseeds = 2\nset = {epochs = [1, 3]}')
+    _, out, _ = command("report", "results/grid", "--json")
+    (found,) = json.loads(out)["comparisons"]
+    assert {found["a"], found["b"]} == {"epochs=1", "epochs=3"}
+    _, out, _ = command(
+        "report", "results/grid", "--by", "epochs", "--against", "1", "--print", "csv", "--table", "comp"
+    )
+    assert out.splitlines()[1].startswith("epochs=3,epochs=1,1,2,")
+    code, _, err = command("report", "results/grid", "--by", "epoch")
+    assert (code, err) == (2, "firma: option 'epoch' is unknown (did you mean 'epochs'?); choose from epochs\n")
+
+
+def test_folders_of_firma_run_are_reported_alone_and_together(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--clients", "2", "--rounds", "2", "--set", "epochs=1", "--scenario", "iid", "--seeds", "2"]
+    command("run", *words, "--method", "local", "--method", "fedavg", "--out", "one")
+    command("run", *words, "--method", "rdfl", "--out", "two")
+    code, out, err = command("report", "one")
+    assert (code, err) == (0, "")
+    assert re.search(r"(local +fedavg|fedavg +local) +1 +2 ", out)
+    page = (tmp_path / "one" / "report.html").read_text()
+    assert "firma run --dataset digits --scenario iid --clients 2 --rounds 2 --preset recommended" in page
+    code, _, err = command("report", "one", "two")
+    assert (code, err) == (2, "firma: several folders: --out names the HTML page to write, such as --out report.html\n")
+    assert command("report", "one", "two", "--out", "both.html")[0] == 0
+    _, out, _ = command("report", "one", "two", "one", "--json")
+    document = json.loads(out)
+    assert [group["options"]["method"] for group in document["groups"]] == ["local", "fedavg", "rdfl"]
+    assert [group["seeds"] for group in document["groups"]] == [[0, 1]] * 3  # folder one is there twice
+    firma.run("digits", "iid", "local", clients=2, rounds=1, settings={"epochs": 1}).save("kept")
+    code, out, _ = command("report", "kept")
+    assert code == 0
+    code, _, err = command("report", ".")
+    assert (code, err) == (2, "firma: results folder '.' contains no results; pass kept one two\n")
+    code, _, err = command("report", "nowhere")
+    assert "does not exist" in err
+    (tmp_path / "one" / "results.json").write_text("{}")
+    assert "not a file of firma run --out" in command("report", "one")[2]
+
+
+def test_new_data_under_an_old_name_are_new_runs_beside_the_old(sweep, command, tmp_path):
+    text = 'dataset = "mine.npz"\n' + SMALL
+    own_data(tmp_path / "mine.npz")
+    sweep(text)
+    own_data(tmp_path / "mine.npz", labels=2)
+    _, out, _ = sweep(text)
+    assert "4 runs finished, 0 already existed" in out
+    _, out, _ = command("report", "results/grid", "--json")
+    document = json.loads(out)
+    assert document["varies"] == ["method", "data"]
+    assert len(document["groups"]) == 4
+
+
+def test_help_teaches_with_an_example(command):
+    _, out, _ = command("sweep", "--help")
+    assert "[[grid]]" in out
+    assert "firma sweep grid.toml" in out
