@@ -33,7 +33,16 @@ from firma.engines.engine import EngineOptions, Federation, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
+from firma.models.build import (
+    SIZES_OF_MLP,
+    VOCABULARY,
+    ModelSpec,
+    build_model,
+    model_spec,
+    run_settings,
+    sized,
+    with_data,
+)
 from firma.models.probe import InputSpec
 from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
@@ -110,6 +119,11 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
+    model = with_data(model, dataset.x_train, dataset.x_test)
+    if split.standardise != "none" and VOCABULARY in model.settings:
+        raise BadInput(
+            f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
+        )
     clients = dataset.clients if config.clients is None else config.clients
     for row in rows:
         _check_participation(config.participation, clients, row)
@@ -123,7 +137,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
-        model=with_data(model, dataset.x_train, dataset.x_test),
+        model=model,
     )
 
 
