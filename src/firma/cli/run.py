@@ -66,6 +66,7 @@ def run(
     """
     from firma.atomic_files import check_writable
     from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
@@ -74,7 +75,8 @@ def run(
         raise BadInput(f"out = {written!r}: must be the path of a folder")
     folder = out or (Path(written) if written is not None else None)
     values = _merged(values, options, path)
-    experiment = resolve(from_options(values))
+    with reading() as show:
+        experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
     results = _train(experiment, quiet)
