@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -40,6 +41,8 @@ GROUPS = {
     # They share one page, which takes five seconds to render.
     "browser": ("report/test_browser.py",),
 }
+# `make test-flower` runs them in an environment of its own, which has Flower.
+collect_ignore = [] if find_spec("flwr") else ["flower"]
 FEATURES, CLASSES = 12, 4
 SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
 
