@@ -8,7 +8,7 @@ from firma.data.scenarios import order
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS
 from firma.results import Result
-from firma.run_facts import ABSENT, Facts, distinct, own_tuning, tuning, unlike, varying
+from firma.run_facts import ABSENT, Facts, differing, distinct, own_tuning, tuning, unlike, varying
 from firma.settings import Split
 from firma.statistics import Statistic, statistic
 from firma.sweep.store import StoredCell
@@ -45,7 +45,8 @@ class Study:
     """All groups, the options that vary between them, and how many repeated runs were left out.
 
     `metric` is compared; `main` is the metric of which results keep every round. `lines` is the option whose values
-    are compared, and drawn as lines: the method if it varies. `own` is tuning that belongs to these values.
+    are compared, and drawn as lines: the method if it varies. `own` is what belongs to these values: their tuning,
+    and the parameters of a model.
     """
 
     groups: Sequence[Group]
@@ -109,7 +110,8 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
     lines = by or next((axis for axis in axes if axis not in _PLACES), axes[0] if axes else "method")
     runs = [cell.result for cell in cells]
     tuned = [name for run in runs for name in tuning(run.config)]
-    own = own_tuning([group.facts for group in groups], lines, tuned)
+    known = [group.facts for group in groups]
+    own = [*own_tuning(known, lines, tuned), *(name for name in differing(known) if name.startswith(f"{lines}."))]
     return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, own, repeats)
 
 
@@ -126,8 +128,7 @@ def compared(study: Study, against: str | None = None, always: bool = False) -> 
     runs, variants, known = zip(*pairs, strict=True)
     if against is not None and f"{study.lines}={against}" in variants:
         against = f"{study.lines}={against}"  # the value alone is enough
-    family = [name for each in known for name in each if name.startswith(f"{study.lines}.")]
-    return compare_pairs(runs, variants, known, [study.lines, *study.own, *family], study.metric, against)
+    return compare_pairs(runs, variants, known, [study.lines, *study.own], study.metric, against)
 
 
 def named(option: str, value: Hashable) -> str:
@@ -143,6 +144,8 @@ def values_of(study: Study, axis: str) -> list[Hashable]:
 def _facts(cell: StoredCell) -> Facts:
     """The facts of a run; data and models are called as the user called them."""
     found = facts(cell.result)
+    if cell.key or cell.asked:  # the command line of versions that recorded no model had one only
+        found.setdefault("model", "mlp")
     return found | {name: str(cell.asked[name]) for name in ("dataset",) if name in cell.asked}
 
 

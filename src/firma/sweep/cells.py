@@ -23,6 +23,7 @@ from typing import Any
 
 from firma.data.catalogue import SIZES
 from firma.methods import lookup, stable_columns
+from firma.models.reference import Reference, parsed
 from firma.settings import NEUTRAL_SETTINGS, Preset, hyper_for, split_for
 
 # Raised when the same configuration gives other results than before: all cells are then run again. The stored name of
@@ -105,6 +106,12 @@ def as_options(cell: Cell) -> dict[str, Any]:
         "dataset": cell.dataset, "scenario": cell.scenario, "method": cell.method, "preset": cell.preset,
         "seed": cell.seed, "clients": cell.clients, "rounds": cell.rounds, **cell.options, "set": dict(cell.settings),
     }  # fmt: skip
+
+
+def references(options: Mapping[str, Any]) -> list[Reference]:
+    """The code of the user's own that options refer to as MODULE:FUNCTION."""
+    found = (parsed(value) for value in options.values() if isinstance(value, str))
+    return [each for each in found if each is not None]
 
 
 def digest(facts: Mapping[str, Any]) -> str:

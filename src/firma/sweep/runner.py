@@ -1,5 +1,11 @@
 """Running cells: one after another in this process, or side by side on a Ray cluster."""
 
+import atexit
+import hashlib
+import importlib
+import shutil
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +21,13 @@ from firma.errors import BadInput
 from firma.experiment import OnRound, run
 from firma.methods import lookup
 from firma.models.catalogue import mlp
+from firma.models.reference import sources, user_modules
 from firma.results import Result
 from firma.ring_cost import ring_report
 from firma.run_config import option_fields
 from firma.schedule import phases, warmup_rounds
 from firma.settings import hyper_for
-from firma.sweep.cells import Cell
+from firma.sweep.cells import Cell, references
 from firma.sweep.ring_savings import ORDERED_METHOD
 from firma.sweep.store import forget_failure, record_failure, save
 
@@ -111,9 +118,27 @@ def sweep_cells_on_ray(
     """The same for the cells of anybody's grid, of which some may fail."""
     from firma.engines.ray_cluster import connected, spread
 
+    data = _data_of_cells()
+    sent: dict[tuple[str, str], _Sent] = {}
+
+    def given(cell: Cell) -> _Sent:
+        identity = (cell.dataset, repr(sorted(cell.code.items())))
+        if identity not in sent:
+            own = user_modules(each.module for each in references(cell.options))
+            sent[identity] = _Sent(data(cell), {name: raw for each in own for name, raw in sources(each).items()})
+        return sent[identity]
+
     with connected(address):
-        for cell, outcome in spread(_attempt_on_one_core, cells, _data_of_cells(), on_start):
+        for cell, outcome in spread(_attempt_on_one_core, cells, given, on_start):
             yield _saved(folder, cell, outcome)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What a node needs and may not have: the data set, and files of the user's own code."""
+
+    dataset: Dataset
+    code: Mapping[str, bytes]
 
 
 def _data_of_cells() -> Callable[[Cell], Dataset]:
@@ -177,14 +202,32 @@ def _on_one_core(cell: Cell, dataset: Dataset) -> tuple[Result, Mapping[str, Any
     return replace(result, parameters=None, template=None), ring
 
 
-def _attempt_on_one_core(cell: Cell, dataset: Dataset) -> FailedCell | tuple[Result, Mapping[str, Any]]:
+def _attempt_on_one_core(cell: Cell, sent: _Sent) -> FailedCell | tuple[Result, Mapping[str, Any]]:
     def execute(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
-        return run(**_run_options(cell, dataset), workers=1, on_round=on_round), {}
+        _unpack(sent.code)
+        return run(**_run_options(cell, sent.dataset), workers=1, on_round=on_round), {}
 
     outcome = _attempt(cell, execute, None)
     if isinstance(outcome, FailedCell):
         return outcome
     return replace(outcome[0], parameters=None, template=None), outcome[1]
+
+
+def _unpack(code: Mapping[str, bytes]) -> None:
+    """Make files of the user's own code importable in this process, from a folder that is removed when it ends."""
+    if not code:
+        return
+    digest = hashlib.sha256(b"".join(path.encode() + raw for path, raw in sorted(code.items()))).hexdigest()[:16]
+    name = f"firma-code-{digest}-"
+    if any(name in each for each in sys.path):
+        return
+    folder = Path(tempfile.mkdtemp(prefix=name))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path, raw in code.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(raw)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
 
 
 def _run_options(cell: Cell, dataset: Dataset) -> dict[str, Any]:
