@@ -11,11 +11,11 @@ from firma.methods import METHODS
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"),
+    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks",),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
-    ("results", "run_config"), ("comparison",), ("peer",), ("experiment",), ("sweep",), ("report",), ("paper",),
-    ("cli",), ("__main__",),
+    ("results", "run_config"), ("comparison", "progress", "tracking"), ("peer",), ("experiment",), ("sweep",),
+    ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}

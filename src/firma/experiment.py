@@ -7,21 +7,22 @@ its row of the design table, its numbers and its seed. `execute` then trains one
 import platform
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+import firma
 from firma.atomic_files import check_writable
 from firma.data.dataset import Dataset, load_dataset
-from firma.data.partition import Partition, class_proportions, client_inputs, deal, default_scenario
+from firma.data.partition import Partition, client_inputs, deal, default_scenario, label_proportions
 from firma.data.scenarios import parse
-from firma.engines.engine import EngineOptions, Federation, Start, started
-from firma.errors import BadInput
+from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
+from firma.errors import BadInput, unknown
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
@@ -29,10 +30,15 @@ from firma.models.probe import InputSpec
 from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
+from firma.progress import in_notebook, shown
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.schedule import participant_count
-from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
+from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
+from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
+from firma.tasks.losses import own_function, own_metrics
+from firma.tasks.task import CLASSIFICATION, Task
+from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
@@ -61,6 +67,7 @@ class Experiment:
     rounds: int
     runs: tuple[PlannedRun, ...]
     model: ModelSpec
+    task: Task = CLASSIFICATION
 
 
 @takes_fields_of(RunConfig)
@@ -78,7 +85,12 @@ def run(config: RunConfig) -> Result:
 
 def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Result]:
     """Train every method and seed of a configuration; yields one result at a time."""
-    return execute(resolve(config), on_round or config.on_round)
+    if not isinstance(config, RunConfig):
+        raise TypeError(f"firma.run_all takes a firma.RunConfig, not {type(config).__name__}")
+    experiment = resolve(config)
+    if config.progress or (config.progress is None and in_notebook()):
+        return _execute_visibly(experiment, on_round or config.on_round)
+    return execute(experiment, on_round or config.on_round)
 
 
 def resolve(config: RunConfig) -> Experiment:
@@ -91,7 +103,9 @@ def resolve(config: RunConfig) -> Experiment:
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
     split = split_for(config.preset, settings)
     device_of(config.device)
-    dataset = load_dataset(config.dataset)
+    check_trackers(config.tensorboard, config.mlflow)
+    dataset = load_dataset(config.dataset, task=config.task)
+    task = _task(config, dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
@@ -109,6 +123,7 @@ def resolve(config: RunConfig) -> Experiment:
         clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
+        task=task,
         model=with_data(model, dataset.x_train, dataset.x_test),
     )
 
@@ -117,7 +132,53 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
     """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
     with started(_engine_options(experiment.config)) as start:
         for planned in experiment.runs:
-            yield _execute(experiment, planned, on_round, start)
+            yield _recorded(experiment, planned, on_round, start)
+
+
+def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterator[Result]:
+    """`execute`, with progress on stderr."""
+    with shown(experiment.rounds, len(experiment.runs)) as show:
+
+        def both(method: str, seed: int, outcome: RoundOutcome) -> None:
+            show(method, seed, outcome)
+            if on_round is not None:
+                on_round(method, seed, outcome)
+
+        yield from execute(experiment, both)
+
+
+def _recorded(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
+    """One run, recorded by the trackers that were asked for; what `on_round` raises is passed on untouched."""
+    config, calling = experiment.config, False
+    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned))
+    with tracked(config.tensorboard, config.mlflow, facts) as tracker:
+
+        def after_round(method: str, seed: int, outcome: RoundOutcome) -> None:
+            nonlocal calling
+            tracker.round(outcome)
+            if on_round is not None:
+                calling = True
+                on_round(method, seed, outcome)
+                calling = False
+
+        try:
+            result = _execute(experiment, planned, after_round, start)
+        except (MemoryError, RuntimeError) as error:
+            if calling or not _is_out_of_memory(error):
+                raise
+            hyper = planned.hyper
+            raise BadInput(
+                f"not enough memory ({str(error).strip().splitlines()[0]}); use fewer clients, or a smaller model or "
+                f"batch: hidden = {hyper.hidden}, embedding = {hyper.embedding}, batch = {hyper.batch}"
+            ) from error
+        tracker.finish(result)
+    return result
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed; torch has a type for it on GPUs only."""
+    signs = ("can't allocate memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def assemble(
@@ -140,6 +201,11 @@ def device_of(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise unknown("device", name, DEVICES) from None
+    if device.type == "meta":
+        raise BadInput("device = 'meta': its tensors hold no data, so nothing can be trained on it")
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"device = {name!r}: not available on this machine ({str(error).splitlines()[0]})") from None
@@ -199,6 +265,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        task=experiment.task,
         participation=config.participation,
     )
     # Before training: files may be edited while it runs.
@@ -209,7 +276,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
-    for outcome in running.rounds():
+    for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):
         outcomes.append(outcome)
         if on_round is not None:
             on_round(method.name, seed, outcome)
@@ -217,7 +284,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         method=method.name,
         seed=seed,
         config=_described(experiment, partition, federation, model),
-        history=np.stack([outcome.accuracies for outcome in outcomes]),
+        history=np.stack([outcome.scores for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
@@ -228,11 +295,65 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         template=federation.models[0],
         buffers=tuple(running.buffers),
         frozen=tuple(dict(model.named_frozen()) for model in federation.models),
+        curves=_curves(outcomes),
     )
 
 
 def _inputs(dataset: Dataset) -> InputSpec:
     return InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
+
+
+def _task(config: RunConfig, dataset: Dataset) -> Task:
+    """What is learnt and how it is judged; functions of the user's own are imported."""
+    loss = own_function(config.loss, "loss") if config.loss is not None else None
+    return Task(dataset.task, loss, own_metrics(config.metric, dataset.task), config.train_curves)
+
+
+def _curves(outcomes: Sequence[RoundOutcome]) -> dict[str, NDArray[np.float64]]:
+    """(rounds, N) of every metric but the main one; NaN for rounds that an earlier version saved without it."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
+    missing = np.full(len(outcomes[0].scores), np.nan)
+    return {name: np.stack([outcome.metrics.get(name, missing) for outcome in outcomes]) for name in names}
+
+
+def _watched(run: Federation, name: str, outcomes: Iterable[RoundOutcome]) -> Iterator[RoundOutcome]:
+    """The outcomes, with one warning at most: when a run goes wrong, or at its end if its accuracy flatters it."""
+    balance = None
+    if run.task.name == "classification":
+        balance = label_balance([each.test_labels.cpu().numpy() for each in run.data])
+    found, last = "", None
+    for last in outcomes:  # the last one is looked at again
+        if not found:
+            found = diverged(last.number, last.metrics, run.hyper.rate)
+            found = found or at_chance(run.task, last.number, last.scores, last.metrics, balance)
+            _warn(name, found)
+        yield last
+    if not found and last is not None and balance is not None and "balanced_accuracy" in last.metrics:
+        _warn(name, flattered(float(last.scores.mean()), float(last.metrics["balanced_accuracy"].mean()), balance))
+
+
+def _warn(name: str, text: str) -> None:
+    if text:
+        warnings.warn(f"{name}: {text}", UserWarning, stacklevel=2)
+
+
+def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
+    """What is known about a run before its data are split, by the names that its result will use."""
+    config, model = experiment.config, experiment.model
+    unused = () if model.name == "mlp" else SIZES_OF_MLP
+    return {
+        "dataset": experiment.dataset.name,
+        "scenario": experiment.scenario,
+        "clients": experiment.clients,
+        "rounds": experiment.rounds,
+        "participation": config.participation,
+        "preset": config.preset,
+        "model": {"name": model.name, **model.settings},
+        "device": config.device,
+        "wire": config.wire,
+        "hyper": {name: value for name, value in planned.hyper.model_dump().items() if name not in unused},
+        "split": experiment.split.model_dump(),
+    }
 
 
 def _described(
@@ -258,19 +379,25 @@ def _described(
         "device": config.device,
         "wire": config.wire,
         "versions": {
-            "firma": version("firma"),
+            "firma": firma.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        **_task_record(federation.task),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
 
+def _task_record(task: Task) -> dict[str, str]:
+    """The task and the user's own loss; classification, which earlier versions did not record, is left out."""
+    found = {} if task.name == "classification" else {"task": task.name}
+    return found | ({"loss": task.loss.name} if task.loss is not None else {})
+
+
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, or by 2-opt from the class proportions of the training data."""
+    """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
     if method.order == "given":
         return tuple(range(len(partition.train)))
-    proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
-    return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
+    return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
 
 
 def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:

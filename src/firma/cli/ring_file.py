@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, ModelChanges, changes, model_changes
+from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
@@ -26,6 +26,15 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            help="classification, multi-label or regression; --labels then names the labels or the numbers to predict."
+        ),
+    ] = "classification",
+    edges: Annotated[
+        str, typer.Option(help="Values that cut a regression target into classes, to order the ring: 10,20,50.")
+    ] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Every site must have its code.")] = "mlp",
     model_set: ModelChanges = None,
@@ -41,6 +50,7 @@ def ring_file(
     gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
     quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
     set_: Changes = None,
+    json: Json = False,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
 
@@ -60,26 +70,35 @@ def ring_file(
         settings, parameters = changes(set_), model_changes(model_set)
         if model == "mlp":  # its sizes are settings of the run
             settings, parameters = settings | parameters, {}
-        task = {
+        agreed = {
             "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "model": model,
-            "model_set": parameters, "head": head,
+            "model_set": parameters, "head": head, "kind": task, "edges": _edges(edges),
         } | ({"dtype": dtype} if dtype else {})  # fmt: skip
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
-            "task": stated(task, seed),
+            "task": stated(agreed, seed),
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
             write_whole(path, ring_toml(checked(values)))
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
-    _show_ring(path, read_ring(path))
+    _show_ring(path, read_ring(path), json)
 
 
-def _show_ring(path: Path, ring: "Ring") -> None:
+def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
+    from firma.cli.console import print_json
     from firma.peer.identity import fingerprint
 
+    if json:
+        members = [
+            {"name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode())}
+            for each in ring.members
+        ]
+        agreed = {key: getattr(ring, key) for key in ("federation", "method", "rounds", "seed")}
+        print_json({"path": str(path)} | agreed | {"members": members, "digest": ring.digest.hex()})
+        return
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     task = ring.task
     if task.model != "mlp":
@@ -98,6 +117,13 @@ def _shape(text: str) -> list[int]:
         return [int(part) for part in text.split("x")]
     except ValueError:
         raise BadInput(f"--shape {text!r}: must be numbers separated by x, such as 28x28") from None
+
+
+def _edges(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise BadInput(f"--edges {text!r}: must be numbers separated by commas, such as 10,20,50") from None
 
 
 def _labels(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`firma run`: train and compare methods."""
 
+from collections.abc import Mapping
 from inspect import Parameter, Signature
 from math import isnan
 from pathlib import Path
@@ -10,28 +11,51 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
+from firma.tasks.task import TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
     from firma.results import Result
     from firma.statistics import Statistic
 
-_COLUMNS = {
-    "mean accuracy": ("mean_accuracy", "{:.3f}"),
-    "worst client": ("worst_client", "{:.3f}"),
-    "Gini": ("gini", "{:.3f}"),
-    "rounds to half": ("rounds_to_half_of_final", "{:.0f}"),
-    "plateau σ": ("plateau_std", "{:.4f}"),
-    "kB sent per round": ("bytes_per_round", "{:,.0f}"),
+_FAIRNESS = {"worst client": ("worst_client", "{:.3f}"), "Gini": ("gini", "{:.3f}")}
+_TRAFFIC = {"kB sent per round": ("bytes_per_round", "{:,.0f}")}
+_COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, str]]] = {
+    "classification": {
+        "mean accuracy": ("mean_accuracy", "{:.3f}"),
+        **_FAIRNESS,
+        "rounds to half": ("rounds_to_half_of_final", "{:.0f}"),
+        "plateau σ": ("plateau_std", "{:.4f}"),
+        **_TRAFFIC,
+    },
+    "multi-label": {
+        "mean micro F1": ("mean_f1_micro", "{:.3f}"),
+        "macro F1": ("mean_f1_macro", "{:.3f}"),
+        "exact match": ("mean_exact_match", "{:.3f}"),
+        "ROC AUC": ("mean_roc_auc", "{:.3f}"),
+        **_FAIRNESS,
+        **_TRAFFIC,
+    },
+    "regression": {
+        "mean R²": ("mean_r2", "{:.3f}"),
+        "MAE": ("mean_mae", "{:.4g}"),
+        "RMSE": ("mean_rmse", "{:.4g}"),
+        **_FAIRNESS,
+        **_TRAFFIC,
+    },
 }
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write results.json and a figure (accuracy.png) into this folder.")
+    ] = None,
     verbose: _Verbose = False,
+    quiet: _Quiet = False,
     json: Json = False,
     path: _Path = None,
     **options: Any,  # one for each field of RunConfig: see the signature below
@@ -45,12 +69,15 @@ def run(
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
-    folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
+    written = values.pop("out", None)
+    if not isinstance(written, str | None):
+        raise BadInput(f"out = {written!r}: must be the path of a folder")
+    folder = out or (Path(written) if written is not None else None)
     values = _merged(values, options, path)
     experiment = resolve(from_options(values))
     if folder is not None:
         check_writable(folder)
-    results = _train(experiment)
+    results = _train(experiment, quiet)
     document = {
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
@@ -102,12 +129,12 @@ def _missing(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def _train(experiment: "Experiment") -> "list[Result]":
+def _train(experiment: "Experiment", quiet: bool) -> "list[Result]":
     """All runs; an interruption is answered with what was saved."""
     from firma.cli.console import err
 
     try:
-        return _train_with_progress(experiment)
+        return _train_with_progress(experiment, quiet)
     except KeyboardInterrupt:
         saved, folder = "no results were written", experiment.config.checkpoint
         if folder is not None:
@@ -116,22 +143,17 @@ def _train(experiment: "Experiment") -> "list[Result]":
         raise typer.Exit(130) from None
 
 
-def _train_with_progress(experiment: "Experiment") -> "list[Result]":
-    """All runs, behind a progress bar that counts rounds."""
-    from firma.cli.console import progress
-    from firma.engines.engine import RoundOutcome
+def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]":
+    """All runs, with their progress on stderr."""
     from firma.experiment import execute
+    from firma.progress import shown
 
-    with progress() as bar:
-        note = "the first run on a machine compiles the kernels"
-        if experiment.config.engine == "ray":
-            note = "Ray and its workers take about ten seconds to start"
-        task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
-
-        def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
-            note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
-            bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
-
+    if quiet:
+        return list(execute(experiment))
+    note = "the first run on a machine compiles the kernels"
+    if experiment.config.engine == "ray":
+        note = "Ray and its workers take about ten seconds to start"
+    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
         return list(execute(experiment, on_round))
 
 
@@ -142,14 +164,14 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
     from firma.report.curves import curves
 
     write_whole(folder / "results.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-    curves(results, folder / "accuracy.png")
+    curves(results, folder / f"{results[0].main}.png")
 
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
     """The comparison table and, where asked for, the audit's findings."""
     from rich.table import Table
 
-    from firma.cli.console import out
+    from firma.cli.console import out, print_table
     from firma.comparison import compare
     from firma.schedule import participant_count
 
@@ -159,11 +181,12 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
     title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
-    for column in _COLUMNS:
+    columns = _COLUMNS[results[0].task]
+    for column in columns:
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():
-        table.add_row(name, *(_cell(metrics[key], form, key) for key, form in _COLUMNS.values()))
-    out.print(table)
+        table.add_row(name, *(_cell(metrics[key], form, key) for key, form in columns.values()))
+    print_table(table)
     if facts["dropped"]:
         dropped = ", ".join(map(str, facts["dropped"]))
         out.print(f"Clients left out, too few samples: {dropped} (--set min_samples=1 includes all).")
@@ -171,7 +194,8 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         if result.audit is not None:
             out.print(_audited(result.method, result.audit), soft_wrap=True)
     if folder is not None:
-        out.print(f"Written: {folder / 'results.json'}, {folder / 'accuracy.png'}", soft_wrap=True)
+        figure = folder / f"{results[0].main}.png"
+        out.print(f"Written: {folder / 'results.json'}, {figure}", soft_wrap=True)
 
 
 def _show_backends(results: "list[Result]") -> None:
@@ -185,7 +209,7 @@ def _show_backends(results: "list[Result]") -> None:
 def _cell(value: "Statistic", form: str, key: str) -> str:
     """Mean, and ± deviation over seeds."""
     if isnan(value.mean):
-        return "never"
+        return "never" if key.startswith("rounds") else "n/a"
     scale = 1000 if key == "bytes_per_round" else 1
     text = form.format(value.mean / scale)
     return text if value.deviation is None else f"{text} ± {form.format(value.deviation / scale)}"

@@ -4,7 +4,8 @@ import gzip
 import importlib.util
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from firma.data.catalogue import PUBLIC, SIZES
 from firma.errors import BadInput, unknown
+from firma.tasks.task import TaskChoice, TaskName
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
@@ -27,16 +29,19 @@ _FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DO
 class Dataset:
     """Inputs (n, …) as stored, labels (n,) in 0 … classes-1; a stored value times `scale` is what a model sees.
 
-    `labels` are the names of the classes. If the data name the client of each row, `client_train` (and `client_test`,
-    if the test data do too) hold its number, 0 … clients-1, and `client_names` the names of the clients.
+    `labels` are the names of the classes. If `task` is not classification, targets are (n, classes) float32: 0 or 1 for
+    each label of multi-label data, the numbers to predict of regression data.
+
+    If the data name the client of each row, `client_train` (and `client_test`, if the test data do too) hold its
+    number, 0 … clients-1, and `client_names` the names of the clients.
     """
 
     name: str
     x_train: Array
-    y_train: Integers
+    y_train: Array
     x_test: Array
-    y_test: Integers
-    classes: int
+    y_test: Array
+    classes: int  # or labels, or numbers to predict: the model's outputs
     scale: float = 1.0
     clients: int = 10  # the defaults of a run
     rounds: int = 30
@@ -44,6 +49,7 @@ class Dataset:
     client_train: Integers | None = None
     client_test: Integers | None = None
     client_names: tuple[str, ...] = ()
+    task: TaskName = "classification"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -54,31 +60,54 @@ class Dataset:
 DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] | TorchDataset[Any]"
 
 
-def load_dataset(source: DatasetSource) -> Dataset:
+def with_classes(dataset: Dataset) -> Dataset:
+    """The data set with classes in place of targets, as rows are dealt by class: see `tasks.targets.classes_of`.
+
+    A classification data set is returned as it is.
+    """
+    if dataset.task == "classification":
+        return dataset
+    from firma.tasks.targets import classes_of
+
+    train, test, names = classes_of(dataset.task, dataset.y_train, dataset.y_test)
+    if dataset.task == "multi-label" and dataset.labels:
+        names = tuple(dataset.labels[int(name)] if name.isdigit() else name for name in names)
+    return replace(dataset, y_train=train, y_test=test, classes=len(names), labels=names, task="classification")
+
+
+def load_dataset(source: DatasetSource, *, task: TaskChoice = "auto") -> Dataset:
     """Load a data set: by name, from a file, from arrays (x, y) or (x, y, x_test, y_test), or from torch data sets.
 
     A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
-    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column. A `Dataset` is returned as it is.
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column, PATH.csv:A,B several. A
+    `Dataset` is returned as it is. `task` auto: as the targets look.
     """
     if isinstance(source, Dataset):
-        return source
+        return _of_task(source, task)
     if isinstance(source, str | os.PathLike):
-        return _by_name(os.fspath(source))
+        return _of_task(_by_name(os.fspath(source), task), task)
     from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
-        return from_torch(source)
+        return from_torch(source, task=task)
     if isinstance(source, tuple) and source and is_torch(source[0]):
-        return from_torch(*source)
+        return partial(from_torch, task=task)(*source)
     if isinstance(source, tuple) and len(source) > 1:
-        return from_arrays(*source)
+        return partial(from_arrays, task=task)(*source)
     raise BadInput(
         f"dataset: type {type(source).__name__} is not supported; pass a name, a file, a tuple of arrays (x, y) or "
         "(x, y, x_test, y_test), or a torch Dataset"
     )
 
 
-def _by_name(name: str) -> Dataset:
+def _of_task(dataset: Dataset, task: TaskChoice) -> Dataset:
+    """The data set, if it is of that task."""
+    if task not in ("auto", dataset.task):
+        raise BadInput(f"task = {task!r}: data set {dataset.name} is a {dataset.task} data set; pass --task auto")
+    return dataset
+
+
+def _by_name(name: str, task: TaskChoice) -> Dataset:
     if name == "digits":
         return digits()
     if name in PUBLIC:
@@ -86,7 +115,7 @@ def _by_name(name: str) -> Dataset:
     if file := _FILE.fullmatch(name):
         from firma.data.user_files import read_file
 
-        return read_file(Path(file[1]), file[2])
+        return read_file(Path(file[1]), file[2], task)
     raise BadInput(f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet")
 
 

@@ -13,24 +13,28 @@ from numpy.typing import NDArray
 from firma.data.dataset import Array, Dataset
 from firma.data.user_arrays import from_arrays
 from firma.errors import BadInput
+from firma.tasks.task import TaskChoice
 
 LABEL_NAMES = ("label", "y", "class", "target")
 CLIENT_NAME = "client"
 _ARRAYS = ("x", "y", "x_test", "y_test", "client", "client_test")
 
 
-def read_file(path: Path, column: str | None) -> Dataset:
-    """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`."""
+def read_file(path: Path, column: str | None, task: TaskChoice = "auto") -> Dataset:
+    """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`.
+
+    Several label columns, for multi-label and regression, are separated by commas.
+    """
     if not path.is_file():
         raise BadInput(f"dataset = {str(path)!r}: no such file")
     if path.suffix.lower() == ".npz":
         if column is not None:
             raise BadInput(f"dataset = '{path}:{column}': an .npz file has no columns; its labels are the array y")
-        return _read_npz(path)
-    return _read_csv(path, column) if path.suffix.lower() == ".csv" else _read_parquet(path, column)
+        return _read_npz(path, task)
+    return _read_csv(path, column, task) if path.suffix.lower() == ".csv" else _read_parquet(path, column, task)
 
 
-def _read_npz(path: Path) -> Dataset:
+def _read_npz(path: Path, task: TaskChoice) -> Dataset:
     """Arrays x and y, and optionally x_test, y_test, client and client_test."""
     try:
         with path.open("rb") as raw:
@@ -45,7 +49,7 @@ def _read_npz(path: Path) -> Dataset:
             f"dataset = {str(path)!r}: contains {holds}; must contain x and y, and may contain {', '.join(_ARRAYS[2:])}"
         )
     x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
-    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name)
+    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name, task)
 
 
 def _plain(name: str) -> str:
@@ -53,24 +57,27 @@ def _plain(name: str) -> str:
     return name.removesuffix("_train") if name in ("x_train", "y_train", "client_train") else name
 
 
-def _read_csv(path: Path, column: str | None) -> Dataset:
+def _read_csv(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     """A table with a header: a label column, optionally a column `client`, and numbers in all other columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
             delimiter = max(",;\t", key=first.count)
             columns = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
-            label, client, features = _roles(path, columns, column)
+            labels, client, features = _roles(path, columns, column)
             try:
                 table = _numbers(file, features, delimiter)
             except ValueError as error:
                 _find_bad_cell(path, columns, features, delimiter)
                 raise BadInput(f"dataset = {str(path)!r}: not a table of numbers ({error})") from None
-        names = _words(path, columns, [label] if client is None else [label, client], delimiter)
+        words = _words(path, columns, labels if client is None else [*labels, client], delimiter)
     except UnicodeDecodeError as error:
         raise BadInput(f"dataset = {str(path)!r}: not UTF-8 text ({error})") from None
     _refuse_gaps(path, table, [columns[feature] for feature in features])
-    return from_arrays(table, names[0], client=names[1] if client is not None else None, name=path.name)
+    y = _targets([_target_values(each, task, len(labels)) for each in words[: len(labels)]])
+    owners = _integers(words[-1]) if client is not None else None
+    names = tuple(columns[label] for label in labels)
+    return from_arrays(table, y, client=owners, name=path.name, task=task, target_names=names)
 
 
 def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[np.float32]:
@@ -81,8 +88,8 @@ def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[n
         )
 
 
-def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[Array]:
-    """The chosen columns, as integers if all cells are, else as text."""
+def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[NDArray[np.str_]]:
+    """The chosen columns as text."""
     cells: list[list[str]] = [[] for _ in chosen]  # these columns alone: all cells as Python strings would fill memory
     for _, row in _csv_rows(path, columns, delimiter):
         for mine, place in zip(cells, chosen, strict=True):
@@ -92,7 +99,7 @@ def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter:
         if (each == "").any():
             line = int(np.argmax(each == "")) + 1
             raise BadInput(f"dataset = {str(path)!r}: column {columns[place]!r} is empty in data row {line}")
-    return [_integers(each) for each in words]
+    return words
 
 
 def _find_bad_cell(path: Path, columns: Sequence[str], features: Sequence[int], delimiter: str) -> None:
@@ -128,7 +135,28 @@ def _integers(words: NDArray[np.str_]) -> Array:
         return words
 
 
-def _read_parquet(path: Path, column: str | None) -> Dataset:
+def _target_values(words: NDArray[np.str_], task: TaskChoice, columns: int) -> Array:
+    """A label column: integers if all cells are, numbers if all are and a cell has a fraction, else text.
+
+    Text such as 1.0 stays text, as in earlier versions, unless only numbers can be meant.
+    """
+    whole = _integers(words)
+    if whole is not words:
+        return whole
+    try:
+        numbers = words.astype(np.float64)
+    except ValueError:
+        return words
+    meant = task in ("regression", "multi-label") or columns > 1 or bool((numbers != np.floor(numbers)).any())
+    return numbers if meant else words
+
+
+def _targets(columns: Sequence[Array]) -> Array:
+    """(n,) of one label column, (n, K) of several."""
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _read_parquet(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     """A Parquet file with the same columns as a CSV."""
     try:
         import pyarrow as arrow
@@ -142,7 +170,7 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
     except (arrow.ArrowException, OSError) as error:
         raise BadInput(f"dataset = {str(path)!r}: not a valid Parquet file ({error})") from None
     columns = list(table.column_names)
-    label, client, features = _roles(path, columns, column)
+    labels, client, features = _roles(path, columns, column)
     numbers = np.empty((table.num_rows, len(features)), dtype=np.float32)
     for place, feature in enumerate(features):
         kind = table.schema.field(feature).type
@@ -151,8 +179,10 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
         # An empty cell becomes NaN; unsafe because float32 cannot hold every large integer exactly.
         numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     _refuse_gaps(path, numbers, [columns[feature] for feature in features])
-    words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
-    return from_arrays(numbers, words[0], client=words[1] if client is not None else None, name=path.name)
+    y = _targets([_values(path, columns[place], table.column(place)) for place in labels])
+    owners = _values(path, columns[client], table.column(client)) if client is not None else None
+    names = tuple(columns[label] for label in labels)
+    return from_arrays(numbers, y, client=owners, name=path.name, task=task, target_names=names)
 
 
 def _values(path: Path, name: str, column: Any) -> Array:
@@ -162,24 +192,28 @@ def _values(path: Path, name: str, column: Any) -> Array:
     return np.array(values)
 
 
-def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int, int | None, list[int]]:
-    """Which column is the label, which the client if any, and which are features."""
+def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[list[int], int | None, list[int]]:
+    """Which columns are labels, which one is the client if any, and which are features."""
     lower = [name.lower() for name in columns]
-    named = [column] if column is not None else [name for name in LABEL_NAMES if name in lower][:1]
-    label = columns.index(column) if column in columns else lower.index(named[0]) if named and column is None else None
-    if label is None:
-        wanted = repr(column) if column is not None else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
+    if column is None:
+        named = [columns[lower.index(name)] for name in LABEL_NAMES if name in lower][:1]
+    else:
+        named = [column] if column in columns else [name.strip() for name in column.split(",")]
+    absent = next((name for name in named if name not in columns), None)
+    if not named or absent is not None:
+        wanted = repr(absent) if named else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
         shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "") or "none"
         raise BadInput(
             f"dataset = {str(path)!r}: no column {wanted}; columns are {shown}; name the label column: {path}:COLUMN"
         )
-    client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
-    features = [place for place in range(len(columns)) if place not in (label, client)]
+    labels = [columns.index(name) for name in named]
+    client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) not in labels else None
+    features = [place for place in range(len(columns)) if place not in (*labels, client)]
     if not features:
         raise BadInput(
             f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; at least one feature is required"
         )
-    return label, client, features
+    return labels, client, features
 
 
 def _refuse_gaps(path: Path, table: NDArray[np.float32], names: Sequence[str]) -> None:

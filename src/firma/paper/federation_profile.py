@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.dataset import load_dataset
+from firma.data.dataset import load_dataset, with_classes
 from firma.data.partition import class_counts, deal
 from firma.errors import BadInput
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
@@ -40,7 +40,7 @@ class Profile:
 
 def from_split(dataset: str, scenario: str, clients: int | None, rounds: int | None, seed: int = 0) -> Profile:
     """The profile of a data set that is split between clients as in the study."""
-    source = load_dataset(dataset)
+    source = with_classes(load_dataset(dataset))
     partition = deal(source, scenario, clients or source.clients, split_for("paper", {}), seed)
     counts = class_counts(source.y_train, partition.train, source.classes)
     named = scenario in SCENARIOS

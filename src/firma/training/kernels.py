@@ -7,6 +7,7 @@ by piece and used up by the optimiser while it is in the cache. All floats are f
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 import math
+import warnings
 
 import llvmlite.binding
 import numpy as np
@@ -23,8 +24,26 @@ _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
 # Helpers are inlined, always: compiled by themselves and inside a caller, their sums come out in another order, and
 # which of the two a process uses depends on whether it compiled or loaded from disk.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
-_inlined = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST, forceinline=True)
+
+
+def _compiled(function, forceinline=False):
+    """The function, compiled on its first call; kept on disk, in the first of Numba's folders that can be written."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "forceinline": forceinline}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # all of them are read-only, as in many containers
+        warnings.warn(
+            "compiled kernels cannot be kept on disk, so every process compiles them again, for some 15 seconds; set "
+            "NUMBA_CACHE_DIR to a folder that can be written",
+            RuntimeWarning,
+            stacklevel=1,  # one place, so that it is said once
+        )
+        return njit(**options)(function)
+
+
+def _inlined(function):
+    return _compiled(function, forceinline=True)
+
 
 # Columns of the table of blocks: the model, then where a block keeps what the backward pass needs.
 INPUTS, OUTPUTS, WEIGHT, BIAS, GAIN, SHIFT, RELU, NORMED, OUT, SCALES, COLUMNS = range(11)
@@ -345,23 +364,17 @@ def features(parameters, floats, stored, scale, order, chunk, table, epsilons, w
 
 
 @_compiled
-def correct(parameters, floats, stored, scale, labels, order, chunk, table, epsilons, work, places):
-    """How many samples have their label's logit on top (the first of equals, as argmax has it)."""
+def outputs(parameters, floats, stored, scale, order, chunk, table, epsilons, work, places, result):
+    """(n, K) output of the head."""
     whole, real = np.zeros(6, np.int32), np.zeros(2, np.float32)
     letters = np.array([78, 84], np.uint8)
     head = table[len(table) - 1]
-    classes, out, bias, start, n = head[OUTPUTS], head[OUT], head[BIAS], places[INPUT], table[0, INPUTS]
-    right = 0
+    width, out, bias, start, n = head[OUTPUTS], head[OUT], head[BIAS], places[INPUT], table[0, INPUTS]
     for begin in range(0, len(order), chunk):
         chosen = order[begin : begin + chunk]
         rows = len(chosen)
         _gather(floats, stored, scale, chosen, work[start : start + rows * n])
         _forward(parameters, work, rows, table, epsilons, len(table), start, whole, real, letters)
         for i in range(rows):
-            best, top = 0, work[out + i * classes] + parameters[bias]
-            for j in range(1, classes):
-                value = work[out + i * classes + j] + parameters[bias + j]
-                if value > top:
-                    best, top = j, value
-            right += best == labels[chosen[i]]
-    return right
+            for j in range(width):
+                result[begin + i, j] = work[out + i * width + j] + parameters[bias + j]
