@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-PAGE = (Path(__file__).parent.parent / "docs" / "sweeps.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "sweeps.md").read_text()
 BLOCKS = re.findall(r"(?:<!-- requires: (\w+) -->\n)?```(toml|console|python)\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -35,3 +36,14 @@ def test_every_file_command_and_example_of_the_page(command, monkeypatch, tmp_pa
     assert ran.count("sweep") == 6
     assert ran.count("report") == 3
     assert Path("results/grid/report.html").exists()
+
+
+def test_the_example_is_a_grid(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = command("sweep", ROOT / "examples" / "grid.toml", "--dry-run")
+    assert out.splitlines()[-1] == "48 runs to do"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
+        assert (ROOT / "docs" / target).exists(), target

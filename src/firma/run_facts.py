@@ -18,7 +18,9 @@ ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
 _NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions")
 # Options that results of earlier versions do not record, and the value that they had.
-UNRECORDED_OPTIONS: Mapping[str, Any] = {"device": "cpu", "wire": "float32", "participation": 1.0}
+UNRECORDED_OPTIONS: Mapping[str, Any] = {
+    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification",
+}  # fmt: skip
 
 
 def conditions(config: Mapping[str, Any]) -> Facts:

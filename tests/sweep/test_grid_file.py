@@ -156,7 +156,7 @@ def test_what_does_not_change_results_is_no_part_of_the_key(tmp_path):
 
 def data(path, seed=0, clients=None):
     rng = np.random.default_rng(seed)
-    arrays = {"x": rng.normal(size=(80, 4)).astype(np.float32), "y": rng.integers(0, 2, 80)}
+    arrays = {"x": rng.normal(size=(80, 4)).astype(np.float32), "y": rng.integers(0, 3, 80)}
     np.savez(path, **arrays, **({} if clients is None else {"client": rng.integers(0, clients, 80)}))
     return path
 

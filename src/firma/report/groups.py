@@ -87,8 +87,7 @@ class Study:
 
 def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | None = None) -> Study:
     """Group the runs of a study; `by` names the option to compare. A run that is there twice counts once."""
-    if not cells:
-        raise BadInput("there are no finished runs to report")
+    cells = _of_one_task(cells, metric)
     found: dict[tuple[tuple[str, Hashable], ...], list[StoredCell]] = {}
     known = [_facts(cell) for cell in cells]
     for cell, each in zip(cells, known, strict=True):
@@ -112,12 +111,30 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
     tuned = [name for run in runs for name in tuning(run.config)]
     known = [group.facts for group in groups]
     own = [*own_tuning(known, lines, tuned), *(name for name in differing(known) if name.startswith(f"{lines}."))]
-    return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, own, repeats)
+    mains = distinct(f"mean_{run.main}" for run in runs)
+    main = str(mains[0]) if len(mains) == 1 else "main metric"
+    return Study(groups, axes, metric_of(runs, metric), main, lines, own, repeats)
 
 
 def one_split(study: Study) -> bool:
     """Whether all seeds have the same split of the data among clients."""
     return all(group.facts.get("split_seed") is not None for group in study.groups)
+
+
+def _of_one_task(cells: Sequence[StoredCell], metric: str | None) -> list[StoredCell]:
+    """The runs that have the metric; without one, all of them, if they are of one task."""
+    if not cells:
+        raise BadInput("there are no finished runs to report")
+    known = dict.fromkeys(name for cell in cells for name in cell.result.metrics)
+    if metric is not None and metric not in known:
+        raise unknown("metric", metric, known)
+    mains = distinct(f"mean_{cell.result.main}" for cell in cells)
+    if metric is None and len(mains) > 1:
+        raise BadInput(
+            f"the runs are of several tasks, with the main metrics {' and '.join(map(str, mains))}; report one at a "
+            f"time: --metric {mains[0]} reports the runs that have it"
+        )
+    return [cell for cell in cells if metric is None or metric in cell.result.metrics]
 
 
 def compared(study: Study, against: str | None = None, always: bool = False) -> ComparisonTable:

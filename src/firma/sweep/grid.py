@@ -23,7 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from firma.data.catalogue import SIZES
+from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import load_dataset
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
@@ -35,10 +35,12 @@ from firma.run_config import RunConfig, from_options, option_fields, read_toml
 from firma.run_facts import ABSENT, Facts, distinct, flat, varying
 from firma.settings import hyper_for, split_for
 from firma.sweep.cells import Cell, key, references
+from firma.tasks.task import TaskChoice
 
 # How runs are computed, not what: one value for the whole sweep, and no part of a run's key.
 EXECUTION = ("engine", "address", "workers", "checkpoint", "recover", "tensorboard", "mlflow")
 _OWN_KEYS = ("grid", "out")
+_LISTS = ("metric",)  # options that are lists themselves: several metrics are recorded by every run
 _OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set")
 # Where the default of an option has changed: the value that runs had before, which is left out of their keys.
 NEUTRAL_OPTIONS: Mapping[str, Any] = {}
@@ -156,7 +158,7 @@ def _values(name: str, value: Any) -> list[Any]:
     if isinstance(value, dict):
         entries = [_values(f"{name}.{entry}", each) for entry, each in value.items()]
         return [dict(zip(value, chosen, strict=True)) for chosen in product(*entries)]
-    if not isinstance(value, list):
+    if not isinstance(value, list) or name in _LISTS:
         return list(METHODS) if name == "method" and value == "all" else [value]
     if not value:
         raise BadInput(f"{name} = []: must have at least one value")
@@ -187,19 +189,18 @@ def _one(name: str, values: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a data set says of itself: the defaults of a run, and a fingerprint if it is the user's own."""
+    """What a data set says of itself: the scenario of a run that names none, its size, and whose it is."""
 
     scenario: str
-    clients: int
-    rounds: int
-    fingerprint: str = ""
+    size: Size
+    fingerprint: str = ""  # of the user's own data
 
 
 @dataclass(frozen=True)
 class _Known:
     """What has been looked at: data sets, and models with the hashes of their code."""
 
-    sources: dict[str, _Source] = field(default_factory=dict)
+    sources: dict[tuple[str, TaskChoice], _Source] = field(default_factory=dict)
     models: dict[str, tuple[ModelSpec, dict[str, str]]] = field(default_factory=dict)
 
 
@@ -209,7 +210,7 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     if not isinstance(config.method, str) or not isinstance(config.dataset, str):
         raise BadInput(f"method = {config.method!r} and dataset = {config.dataset!r}: must be text")
     others, sources, models = _other_options(config), known.sources, known.models
-    wanted = repr((config.model, config.model_set, config.head))
+    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric))
     if wanted not in models:
         models[wanted] = model_spec(config.model, config.model_set, config.head), code_hashes(others)
     model, code = models[wanted]
@@ -218,13 +219,14 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     split_for(config.preset, config.settings)
     if config.scenario is not None:
         parse(config.scenario)
-    if config.dataset not in sources:
-        sources[config.dataset] = _source(config.dataset)
-    source = sources[config.dataset]
+    data = (config.dataset, config.task)
+    if data not in sources:
+        sources[data] = _source(*data)
+    source = sources[data]
     return Cell(
         config.dataset, config.scenario or source.scenario, config.method, config.preset, config.seed,
-        config.clients or source.clients, config.rounds or source.rounds, dict(config.settings), others,
-        source.fingerprint, code,
+        config.clients or source.size.clients, config.rounds or source.size.rounds, dict(config.settings), others,
+        source.fingerprint, code, size=source.size,
     )  # fmt: skip
 
 
@@ -236,16 +238,17 @@ def _other_options(config: RunConfig) -> dict[str, Any]:
         if option not in (*_OF_A_CELL, *EXECUTION):
             value = getattr(config, name)
             if value != NEUTRAL_OPTIONS.get(option, neutral[name]) and value not in (None, {}, ()):
-                found[option] = str(value) if isinstance(value, Path) else value
+                found[option] = list(value) if isinstance(value, tuple) else value
     return found
 
 
-def _source(dataset: str) -> _Source:
+def _source(dataset: str, task: TaskChoice) -> _Source:
     """Of a built-in data set as the catalogue has it; the user's own data are loaded."""
-    if dataset in SIZES:
-        return _Source("skew-1", SIZES[dataset].clients, SIZES[dataset].rounds)
-    found = load_dataset(dataset)
-    return _Source(default_scenario(found), found.clients, found.rounds, fingerprint(dataset))
+    if dataset in SIZES and task in ("auto", "classification"):
+        return _Source("skew-1", SIZES[dataset])
+    found = load_dataset(dataset, task=task)
+    size = Size(len(found.y_train), found.shape, found.classes, found.clients, found.rounds)
+    return _Source(default_scenario(found), size, fingerprint(dataset))
 
 
 def fingerprint(dataset: str) -> str:
