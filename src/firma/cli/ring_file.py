@@ -26,6 +26,13 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
+            "columns are in another order is put right, one that lacks some is refused."
+        ),
+    ] = "",
     task: Annotated[
         str,
         typer.Option(
@@ -70,9 +77,11 @@ def ring_file(
         settings, parameters = changes(set_), model_changes(model_set)
         if model == "mlp":  # its sizes are settings of the run
             settings, parameters = settings | parameters, {}
+        features = [name.strip() for name in columns.split(",")] if columns else []
         agreed = {
-            "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "model": model,
-            "model_set": parameters, "head": head, "kind": task, "edges": _edges(edges),
+            "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+            "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
+            "edges": _edges(edges),
         } | ({"dtype": dtype} if dtype else {})  # fmt: skip
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
@@ -109,6 +118,10 @@ def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
         typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    if ring.task.columns:
+        typer.echo(f"  columns: {', '.join(ring.task.columns)}")
+    if ring.standardise:
+        typer.echo("  each site standardises its inputs by its own training data")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firma.atomic_files import write_whole
+from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.peer.agreed_model import check_consent
@@ -25,7 +27,14 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
+from firma.peer.runtime.local_training import (
+    LocalSite,
+    check_gate,
+    load_own,
+    noisy_proportions,
+    proportions,
+    standardised_own,
+)
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
@@ -100,7 +109,11 @@ class Node:
         if setup.verify_gate:
             check_gate(ring)
         check_consent(ring.task, setup.model)
-        self._own = load_own(setup.data, ring.task)
+        self._own, fitted = load_own(setup.data, ring.task), None
+        if ring.standardise:
+            self._own, fitted = standardised_own(self._own)
+        else:
+            warn_of_scales(self._own, "firma ring-file --set standardise=per-client for a new ring file")
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
         held = checkpoint.latest(setup.state)
@@ -116,6 +129,8 @@ class Node:
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
             setup.state.mkdir(parents=True, exist_ok=True)
+            if fitted is not None:  # new data must be scaled in the same way to use the model
+                write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n")
             self.log = EventLog(setup.state / "log.jsonl")
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
             state, saved = self._past()
