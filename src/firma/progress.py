@@ -17,6 +17,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from firma.tasks.task import TITLES
+
 if TYPE_CHECKING:  # loading these would load torch
     from firma.engines.engine import RoundOutcome
     from firma.run_config import OnRound
@@ -62,7 +64,7 @@ class _Count:
         run = f", run {(self.done - 1) // self.rounds + 1} of {self.runs}" if self.runs > 1 else ""
         return (
             f"{name} seed {seed}: round {outcome.number + 1} of {self.rounds}, "
-            f"mean accuracy {outcome.accuracies.mean():.3f}{run}, {self._time_left()}"
+            f"mean {TITLES[outcome.main]} {outcome.scores.mean():.3f}{run}, {self._time_left()}"
         )
 
     def _time_left(self) -> str:
@@ -110,7 +112,7 @@ def shown(rounds: int, runs: int, note: str = "") -> "Iterator[OnRound]":
             task = bar.add_task("starting", total=rounds * runs, note=note)
 
             def on_round(name: str, seed: int, outcome: "RoundOutcome") -> None:
-                note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
+                note = f"round {outcome.number + 1}: {outcome.scores.mean():.3f}"
                 bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
             yield on_round

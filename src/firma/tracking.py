@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
@@ -96,15 +97,20 @@ def tracked(tensorboard: str | Path | None, mlflow: str | Path | None, facts: Ru
 
 
 def curves(outcome: "RoundOutcome") -> dict[str, float]:
-    """What is drawn over rounds, by name: mean, worst and each client's test accuracy, and the bytes sent."""
-    scores = outcome.accuracies
+    """What is drawn over rounds, by name: the task's main metric, such as accuracy, as mean, worst and of each client;
+    the mean of every other metric, over the clients that have it; and the bytes sent."""
+    scores, main = outcome.scores, outcome.main
     shared = {
-        "accuracy/mean": float(scores.mean()),
-        "accuracy/worst": float(scores.min()),
+        f"{main}/mean": float(scores.mean()),
+        f"{main}/worst": float(scores.min()),
         "sent/bytes": float(outcome.sent_bytes),
     }
+    for name, values in outcome.metrics.items():
+        known = [float(value) for value in values if not isnan(value)]  # not every client has every metric
+        if known:
+            shared[f"{name}/mean"] = sum(known) / len(known)
     each = enumerate(scores) if len(scores) <= MOST_CLIENTS else ()
-    return shared | {f"clients/accuracy_{client}": float(score) for client, score in each}
+    return shared | {f"clients/{main}_{client}": float(score) for client, score in each}
 
 
 class _Trackers:
