@@ -1,11 +1,11 @@
 """`firma ring-file`: what all members of a ring agree on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, ModelChanges, changes, model_changes
+from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
@@ -49,6 +49,12 @@ def ring_file(
     dtype: Annotated[
         str, typer.Option(help="What the model reads: float32, or int64 for tokens. Default: as the model requires.")
     ] = "",
+    flower: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Flower app in place of --shape and --labels: its flower.toml, or the folder that holds it."
+        ),
+    ] = None,
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
     ] = "plain",
@@ -57,6 +63,7 @@ def ring_file(
     gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
     quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
     set_: Changes = None,
+    json: Json = False,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
 
@@ -74,37 +81,77 @@ def ring_file(
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
         settings, parameters = changes(set_), model_changes(model_set)
-        if model == "mlp":  # its sizes are settings of the run
-            settings, parameters = settings | parameters, {}
-        features = [name.strip() for name in columns.split(",")] if columns else []
-        agreed = {
-            "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
-            "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
-            "edges": _edges(edges),
-        } | ({"dtype": dtype} if dtype else {})  # fmt: skip
+        if flower is not None:
+            if (
+                shape
+                or columns
+                or labels
+                or model != "mlp"
+                or parameters
+                or head
+                or dtype
+                or edges
+                or task != "classification"
+            ):
+                raise BadInput(
+                    "--flower cannot be combined with --shape, --columns, --labels, --task, --edges, --model, "
+                    "--model-set, --head and --dtype: the app has its own data and model"
+                )
+            learnt: dict[str, Any] = {"flower": _app(flower)}
+        else:
+            if model == "mlp":  # its sizes are settings of the run
+                settings, parameters = settings | parameters, {}
+            features = [name.strip() for name in columns.split(",")] if columns else []
+            agreed = {
+                "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+                "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
+                "edges": _edges(edges),
+            } | ({"dtype": dtype} if dtype else {})  # fmt: skip
+            learnt = {"task": stated(agreed, seed)}
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
-            "task": stated(agreed, seed),
+            **learnt,
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
             write_whole(path, ring_toml(checked(values)))
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
-    _show_ring(path, read_ring(path))
+    _show_ring(path, read_ring(path), json)
 
 
-def _show_ring(path: Path, ring: "Ring") -> None:
+def _app(flower: Path) -> dict[str, object]:
+    """A Flower app with the hashes of its files."""
+    from firma.flower.app_code import code_files, importable
+    from firma.flower.description import read
+
+    app = read(flower)
+    importable(flower if flower.is_dir() else flower.parent)
+    return app.model_dump(mode="json") | {"files": code_files(app.app)}
+
+
+def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
+    from firma.cli.console import print_json
     from firma.peer.identity import fingerprint
 
+    if json:
+        members = [
+            {"name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode())}
+            for each in ring.members
+        ]
+        agreed = {key: getattr(ring, key) for key in ("federation", "method", "rounds", "seed")}
+        print_json({"path": str(path)} | agreed | {"members": members, "digest": ring.digest.hex()})
+        return
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     task = ring.task
-    if task.model != "mlp":
+    if ring.flower is not None:
+        typer.echo(f"  Flower app {ring.flower.app}, head {', '.join(map(str, ring.flower.head))}")
+    elif task.model != "mlp":
         head = f", head {task.head}" if task.head else ""
         parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
         typer.echo(f"  model {task.model}{head}{parameters}")
-    for name, digest in task.files.items():
+    for name, digest in (task if ring.flower is None else ring.flower).files.items():
         typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")

@@ -1,7 +1,7 @@
 """Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,13 @@ from firma.errors import BadInput
 from firma.models.architecture import digest
 from firma.models.build import with_data
 from firma.models.probe import InputSpec
+from firma.models.split_model import SplitModel
 from firma.peer.agreed_model import agreed_model, agreed_spec
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
-from firma.tasks.scores import gate_score, scores
 from firma.tasks.targets import bins
 from firma.tasks.task import Task as JudgedTask
-from firma.training.backend import seeded, train_round
+from firma.training.backend import Backend, gate_accuracy, metrics, seeded, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
 from firma.training.preflight import prepare
 
@@ -150,27 +150,47 @@ def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(share) for share in shares)
 
 
+@dataclass(frozen=True)
+class Learner:
+    """What a site trains: the model that it starts from, its samples, and the backend that trains it."""
+
+    model: SplitModel
+    data: ClientData
+    backend: Backend
+
+
 class LocalSite:
     """One client and its trainer. `shared` is the extractor in torch's layout, which is also the wire's."""
 
-    def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
+    def __init__(self, ring: Ring, me: int, own: Dataset | Learner, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
+        self.task = JudgedTask(ring.task.kind)
+        self._recipe = recipe(self.row, self.hyper, self.task)
+        learner = own if isinstance(own, Learner) else self._learner(me, own, device)
+        self.layout, self.backend = learner.model.layout(), learner.backend
+        self.architecture = digest(learner.model, code=False)  # the ring file answers for the code
+        self._workers = WorkerPool(self.backend, 1, 1)
+        self.processor = 0.0  # seconds of a core that training took
+        start = self.backend.inward(learner.model.flat()).to(device)
+        self.client = new_client(me, learner.data, start, learner.model, self._recipe)
+
+    def _learner(self, me: int, own: Dataset, device: torch.device) -> Learner:
+        """The agreed model on this site's data set."""
+        ring = self.ring
         number = me if self.hyper.initial == "per-client" else 0
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
         spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
         model = agreed_model(ring, spec, inputs, number)
-        self.layout = model.layout()
-        self.architecture = digest(model, code=False)  # the ring file answers for the code
-        self.task = JudgedTask(ring.task.kind)
-        self._recipe = recipe(self.row, self.hyper, self.task)
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
         phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
-        self.backend = prepare([model], device, self._recipe, self.hyper.batch, phases, [data])
-        self._workers = WorkerPool(self.backend, 1, 1)
-        self.processor = 0.0  # seconds of a core that training took
-        self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
+        return Learner(model, data, prepare([model], device, self._recipe, self.hyper.batch, phases, [data]))
+
+    @property
+    def samples(self) -> int:
+        """Training samples; a Flower app says only when it has trained how many it has."""
+        return len(self.client.data.labels)
 
     @property
     def parameters(self) -> Tensor:
@@ -203,9 +223,9 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
-            accuracy = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
+            reached = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
             self.processor += time.thread_time() - before
-            return accuracy
+            return reached
 
         return self._workers.each([self.client], work)[0]
 
@@ -223,7 +243,7 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return gate_score(self.task, trainer.outputs(client, test=False), client.data.labels)
+                return gate_accuracy(self.backend, trainer, client, self.task)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -232,7 +252,7 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> dict[str, float]:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return scores(self.task, trainer.outputs(client, test=True), client.data.test_labels)
+                return metrics(self.backend, trainer, client, self.task, test=True)
 
         return self._workers.each([self.client], work)[0]
 
