@@ -14,7 +14,10 @@ from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
 Facts = dict[str, Hashable]
 ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
-_NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions")
+_NOT_OPTIONS = (
+    "hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions", "labels", "features",
+    "client_names",
+)  # fmt: skip
 # Neutral values of the settings that a result of an earlier version does not record.
 _UNRECORDED: Mapping[str, Any] = NEUTRAL_SETTINGS
 

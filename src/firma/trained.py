@@ -26,7 +26,7 @@ from firma.tasks.task import Task, TaskName
 from firma.training.local_step import BUFFER, as_tensor, model_inputs
 
 MODELS_FOLDER = "models"  # of `firma run --out`: one folder for each method and seed, as `Result.save` writes it
-RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in a site's state folder
+RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in a site's state folder, see peer/runtime/node.py
 _CHUNK = 1024  # samples per forward pass
 
 
@@ -390,8 +390,7 @@ def _as_written(values: Array) -> list[str]:
     """Labels as text, as the reader of training data names them: 3.0 is 3."""
     if values.dtype.kind == "f" and len(values) and (values == np.floor(values)).all():
         values = values.astype(np.int64)
-    words = [str(value) for value in values.reshape(len(values)).tolist()] if values.dtype.kind == "b" else None
-    return words if words is not None else [str(value) for value in values.reshape(len(values)).tolist()]
+    return [str(value) for value in values.reshape(len(values)).tolist()]
 
 
 def _other_dtype(found: "np.dtype[Any]", trained_on: "np.dtype[Any]") -> BadInput:

@@ -24,13 +24,23 @@ _COLUMNS = {
     "plateau σ": ("plateau_std", "{:.4f}"),
     "kB sent per round": ("bytes_per_round", "{:,.0f}"),
 }
+_MOST = 500_000_000  # bytes of models that are saved without being asked for
+_SaveModels = Annotated[
+    bool | None,
+    typer.Option(
+        "--save-models/--no-save-models",
+        help="With --out, also write the trained models, for firma predict, evaluate and export. Default: if all of "
+        "them together are smaller than 500 MB.",
+    ),
+]
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
 
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write results.json and accuracy.png into this folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write results.json, accuracy.png and the models into this folder.")] = None,
+    save_models: _SaveModels = None,
     verbose: _Verbose = False,
     json: Json = False,
     path: _Path = None,
@@ -47,6 +57,9 @@ def run(
 
     values = read_toml(config) if config is not None else {}
     folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
+    wanted = save_models if save_models is not None else _switch(values, "save_models")
+    if wanted and folder is None:
+        raise BadInput("--save-models requires --out, the folder to save them in")
     values = _merged(values, options, path)
     with reading() as show:
         experiment = resolve(from_options(values), show)
@@ -59,6 +72,7 @@ def run(
     }
     if folder is not None:
         _write(document, results, folder)
+        _write_models(results, folder, wanted)
     if json:
         print_json(document)
     else:
@@ -90,6 +104,14 @@ def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> 
         values["backend"] = old
     stated = {name: value for name, value in given.items() if not _missing(value)}
     return values | stated | {"set": settings, "model_set": model_set}
+
+
+def _switch(values: dict[str, Any], name: str) -> bool | None:
+    """A switch of the command itself that a TOML file may state too."""
+    stated = values.pop(name, values.pop(name.replace("_", "-"), None))
+    if stated is not None and not isinstance(stated, bool):
+        raise BadInput(f"{name} = {stated!r}: must be true or false")
+    return stated
 
 
 def _table(values: dict[str, Any], key: str, example: str) -> dict[str, Any]:
@@ -145,6 +167,28 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
 
     write_whole(folder / "results.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
     curves(results, folder / "accuracy.png")
+
+
+def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> None:
+    """The trained models, unless there is too much of them; models of an earlier run in this folder are removed."""
+    from shutil import rmtree
+
+    from firma.cli.console import err
+    from firma.trained import MODELS_FOLDER, save_models, size_of
+
+    size = sum(size_of(result) for result in results)
+    held = all(result.parameters is not None for result in results)
+    if wanted is not False and held and (wanted or size < _MOST):
+        save_models(results, folder / MODELS_FOLDER)
+        return
+    rmtree(folder / MODELS_FOLDER, ignore_errors=True)
+    if wanted is None and held:
+        err.print(
+            f"firma: the trained models were not saved, they are {size / 1e6:,.0f} MB; pass --save-models to save them",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    elif wanted is not False:
+        err.print("firma: the trained models were not saved, no process holds all of them", highlight=False)
 
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
