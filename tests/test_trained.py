@@ -88,7 +88,9 @@ def flower_run(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("changes", [{}, {"standardise": "per-client"}, {"model": "cnn", "settings": {"extractor_epochs": 1}}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"standardise": "per-client"}, {"model": "cnn", "settings": {"extractor_epochs": 1}}]
+)
 def test_a_saved_model_predicts_what_was_measured(tmp_path, changes):
     result = digits_run(**changes)
     result.save(tmp_path / "saved")
@@ -116,7 +118,7 @@ def test_buffers_are_each_clients_own(tmp_path):
     assert_as_measured(loaded, result)
     means = [loaded.model(client).extractor[2].running_mean for client in range(3)]
     assert not torch.equal(means[0], means[1])
-    with pytest.raises(BadInput, match="tensor extractor.1.weight has shape"):
+    with pytest.raises(BadInput, match=r"tensor extractor\.1\.weight has shape"):
         firma.load(tmp_path / "saved", model=lambda: (nn.Sequential(nn.Flatten(), nn.Linear(64, 9)), nn.Linear(9, 10)))
 
 
@@ -237,7 +239,9 @@ def test_mistakes_in_new_data_are_sentences(flower_run, tmp_path, command):
     assert "lacks column height, on which the model was trained; columns are width, length" in said(
         "predict", "width,length", "1,2"
     )
-    assert "data row 2 contains 'tall' in column 'height'" in said("predict", "width,length,height", "1,2,3", "1,2,tall")
+    assert "data row 2 contains 'tall' in column 'height'" in said(
+        "predict", "width,length,height", "1,2,3", "1,2,tall"
+    )
     assert "column 'length' is empty or not a finite number in data row 1" in said(
         "predict", "width,length,height", "1,,3"
     )

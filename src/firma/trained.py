@@ -34,7 +34,7 @@ _CHUNK = 1024  # samples per forward pass
 class TrainedModel:
     """One client's model with what it takes to use it.
 
-    `inputs` are samples as they are stored: `shape`, `dtype`, and `scale`, by which bytes are multiplied. `columns` name
+    `inputs` is one sample as it is stored: `shape`, `dtype`, and `scale`, by which bytes are multiplied. `columns` name
     the features of a table in their order. `labels` are those of the training data, as the user wrote them; for
     regression, the names of the numbers that are predicted.
     """
@@ -76,8 +76,9 @@ class TrainedModel:
     def answers(self, outputs: Tensor) -> Array:
         """What `predict` returns, from outputs (n, K)."""
         if self.task == "classification":
-            return np.array(self.labels)[outputs.argmax(1).numpy()]
-        return (outputs > 0).numpy().astype(np.int64) if self.task == "multi-label" else outputs.numpy()
+            return np.asarray(np.array(self.labels)[outputs.argmax(1).numpy()])
+        values = (outputs > 0).long() if self.task == "multi-label" else outputs
+        return np.asarray(values.numpy())
 
     def metrics(self, x: Array, y: Array) -> dict[str, float]:
         """The metrics of the task for inputs (n, …) and targets as the user writes them: see `targets`."""
@@ -214,7 +215,9 @@ def client_number(result: Result, client: int | str | None) -> int:
     names = _names(result)
     if client is None:
         if len(names) > 1:
-            raise BadInput(f"the folder holds the models of {len(names)} clients; choose one: --client {_listed(names)}")
+            raise BadInput(
+                f"the folder holds the models of {len(names)} clients; choose one: --client {_listed(names)}"
+            )
         return 0
     if isinstance(client, str):
         if client in names:
@@ -251,7 +254,7 @@ def evaluation(models: Iterator[TrainedModel], source: str) -> Iterator[tuple[st
 
 
 def save_models(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Save the results of one `firma run --out` into `folder`, each in a folder of its own; what was there is removed."""
+    """Save the results of one `firma run --out`, each in a folder of its own within `folder`, which is replaced."""
     from firma.atomic_files import whole_folder
 
     names: list[str] = []

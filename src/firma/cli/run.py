@@ -39,7 +39,9 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the b
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write results.json, accuracy.png and the models into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write results.json, accuracy.png and the models into this folder.")
+    ] = None,
     save_models: _SaveModels = None,
     verbose: _Verbose = False,
     json: Json = False,
