@@ -23,8 +23,8 @@ _TABLES = (".csv", ".parquet")
 class Wanted:
     """What is read: features by name (none: all columns but those of labels), and targets by name, if asked for.
 
-    `targets` are the names of label columns; empty: the usual names. Without `labelled` no targets are read, and columns
-    that hold them are left out.
+    `targets` are the names of label columns; empty: the usual names. Without `labelled` no targets are read, and
+    columns that hold them are left out.
     """
 
     columns: tuple[str, ...] = ()
