@@ -11,7 +11,7 @@ from firma.methods import METHODS
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"),
+    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks",),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
     ("results", "run_config"), ("comparison",), ("peer",), ("experiment", "trained"), ("export",), ("sweep",),

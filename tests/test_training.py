@@ -139,8 +139,8 @@ def test_compiled_accuracy_is_autograds(shape, test):
     torch.manual_seed(3)
     model = make_model(**shape)
     stack = stack_of(model)
-    fast = CompiledTrainer(stack, 8).correct(make_client(stack.turned(model.flat(), inward=True), stored=True), test)
-    assert fast == AutogradTrainer(model, CPU).correct(make_client(model.flat()), test)
+    fast = CompiledTrainer(stack, 8).outputs(make_client(stack.turned(model.flat(), inward=True), stored=True), test)
+    torch.testing.assert_close(fast, AutogradTrainer(model, CPU).outputs(make_client(model.flat()), test))
 
 
 def test_bytes_and_floats_train_alike():
@@ -206,7 +206,7 @@ def test_running_means_stay_with_their_client():
     data = make_client(model.flat()).data
     clients = [new_client(number, data, model.flat(), model, PLAIN) for number in range(2)]
     trainer.train(clients[0], make_job("fedavg", Hyper(batch=8), Phase("model", 1)), np.random.default_rng(0))
-    trainer.correct(clients[1], test=True)
+    trainer.outputs(clients[1], test=True)
     means = [client.memory["buffer.extractor.2.running_mean"] for client in clients]
     assert means[0].abs().sum() > 0, "client 0 saw data"
     assert means[1].abs().sum() == 0, "client 1 did not"

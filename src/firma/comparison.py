@@ -34,7 +34,7 @@ def compare(results: Iterable[Result]) -> dict[str, dict[str, Statistic]]:
                 "differ in the seed only, so compare each group by itself, or see firma.to_frame"
             )
     return {
-        method: {name: statistic([run.metrics[name] for run in runs]) for name in runs[0].metrics}
+        method: {name: statistic([run.metrics.get(name) for run in runs]) for name in runs[0].metrics}
         for method, runs in groups.items()
     }
 

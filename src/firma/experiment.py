@@ -7,7 +7,7 @@ its row of the design table, its numbers and its seed. `execute` then trains one
 import platform
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,25 +15,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from firma.atomic_files import check_writable
 from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.partition import (
     Partition,
-    class_proportions,
     client_inputs,
     client_standardisers,
     deal,
     default_scenario,
     input_form,
+    label_proportions,
 )
 from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
-from firma.engines.engine import EngineOptions, Federation, Start, started
+from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
+from firma.models.build import (
+    SIZES_OF_MLP,
+    VOCABULARY,
+    ModelSpec,
+    build_model,
+    model_spec,
+    run_settings,
+    sized,
+    with_data,
+)
 from firma.models.probe import InputSpec
 from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
@@ -42,6 +52,9 @@ from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.schedule import participant_count
 from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
+from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
+from firma.tasks.losses import own_function, own_metrics
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
@@ -70,6 +83,7 @@ class Experiment:
     rounds: int
     runs: tuple[PlannedRun, ...]
     model: ModelSpec
+    task: Task = CLASSIFICATION
 
 
 @takes_fields_of(RunConfig)
@@ -103,13 +117,19 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
     split = split_for(config.preset, settings)
     device_of(config.device)
-    dataset = load_dataset(config.dataset, on_progress=on_progress)
+    dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
+    task = _task(config, dataset)
     if split.standardise == "none":
         warn_of_scales(dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
+    model = with_data(model, dataset.x_train, dataset.x_test)
+    if split.standardise != "none" and VOCABULARY in model.settings:
+        raise BadInput(
+            f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
+        )
     clients = dataset.clients if config.clients is None else config.clients
     for row in rows:
         _check_participation(config.participation, clients, row)
@@ -123,7 +143,8 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         clients=clients,
         rounds=config.rounds or dataset.rounds,
         runs=runs,
-        model=with_data(model, dataset.x_train, dataset.x_test),
+        task=task,
+        model=model,
     )
 
 
@@ -213,6 +234,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
+        task=experiment.task,
         participation=config.participation,
     )
     # Before training: files may be edited while it runs.
@@ -223,7 +245,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
-    for outcome in running.rounds():
+    for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):
         outcomes.append(outcome)
         if on_round is not None:
             on_round(method.name, seed, outcome)
@@ -231,7 +253,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         method=method.name,
         seed=seed,
         config=_described(experiment, partition, federation, model),
-        history=np.stack([outcome.accuracies for outcome in outcomes]),
+        history=np.stack([outcome.scores for outcome in outcomes]),
         order=federation.order,
         sent_bytes=tuple(outcome.sent_bytes for outcome in outcomes),
         messages=tuple(outcome.messages for outcome in outcomes),
@@ -242,12 +264,47 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         template=federation.models[0],
         buffers=tuple(running.buffers),
         frozen=tuple(dict(model.named_frozen()) for model in federation.models),
+        curves=_curves(outcomes),
         standardisers=client_standardisers(dataset, partition),
     )
 
 
 def _inputs(dataset: Dataset, partition: Partition) -> InputSpec:
     return InputSpec(dataset.shape, *input_form(dataset, partition))
+
+
+def _task(config: RunConfig, dataset: Dataset) -> Task:
+    """What is learnt and how it is judged; functions of the user's own are imported."""
+    loss = own_function(config.loss, "loss") if config.loss is not None else None
+    return Task(dataset.task, loss, own_metrics(config.metric, dataset.task), config.train_curves)
+
+
+def _curves(outcomes: Sequence[RoundOutcome]) -> dict[str, NDArray[np.float64]]:
+    """(rounds, N) of every metric but the main one; NaN for rounds that an earlier version saved without it."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
+    missing = np.full(len(outcomes[0].scores), np.nan)
+    return {name: np.stack([outcome.metrics.get(name, missing) for outcome in outcomes]) for name in names}
+
+
+def _watched(run: Federation, name: str, outcomes: Iterable[RoundOutcome]) -> Iterator[RoundOutcome]:
+    """The outcomes, with one warning at most: when a run goes wrong, or at its end if its accuracy flatters it."""
+    balance = None
+    if run.task.name == "classification":
+        balance = label_balance([each.test_labels.cpu().numpy() for each in run.data])
+    found, last = "", None
+    for last in outcomes:  # the last one is looked at again
+        if not found:
+            found = diverged(last.number, last.metrics, run.hyper.rate)
+            found = found or at_chance(run.task, last.number, last.scores, last.metrics, balance)
+            _warn(name, found)
+        yield last
+    if not found and last is not None and balance is not None and "balanced_accuracy" in last.metrics:
+        _warn(name, flattered(float(last.scores.mean()), float(last.metrics["balanced_accuracy"].mean()), balance))
+
+
+def _warn(name: str, text: str) -> None:
+    if text:
+        warnings.warn(f"{name}: {text}", UserWarning, stacklevel=2)
 
 
 def _described(
@@ -278,7 +335,14 @@ def _described(
             "python": platform.python_version(),
         },
         **_data_record(experiment, partition),
+        **_task_record(federation.task),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
+
+
+def _task_record(task: Task) -> dict[str, str]:
+    """The task and the user's own loss; classification, which earlier versions did not record, is left out."""
+    found = {} if task.name == "classification" else {"task": task.name}
+    return found | ({"loss": task.loss.name} if task.loss is not None else {})
 
 
 def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list[str]]:
@@ -292,11 +356,10 @@ def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, or by 2-opt from the class proportions of the training data."""
+    """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
     if method.order == "given":
         return tuple(range(len(partition.train)))
-    proportions = class_proportions(dataset.y_train, partition.train, dataset.classes)
-    return tuple(two_opt(similarity(proportions, hyper.ring_cost)))
+    return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
 
 
 def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:

@@ -1,6 +1,10 @@
-"""Metrics of a run, from `history`, the (rounds, clients) test accuracy; rounds are counted from 1."""
+"""Metrics of a run, from `history`, the (rounds, clients) test accuracy; rounds are counted from 1.
 
-from collections.abc import Sequence
+Where the task is not classification, the history is that of the task's main metric; see `firma.tasks.task`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +34,9 @@ def worst_fifth(values: Accuracies) -> float:
 
 
 def rounds_to(means: Accuracies, level: float) -> int | None:
-    """The first round whose mean accuracy is at least `level`, or None."""
+    """The first round whose mean accuracy is at least `level`, or None; None for a level below 0, a negative R²."""
+    if level < 0:
+        return None
     reached = np.flatnonzero(means >= level)
     return int(reached[0]) + 1 if len(reached) else None
 
@@ -45,15 +51,24 @@ def largest_drop(means: Accuracies) -> float:
     return max(0.0, float(-np.diff(means).min())) if len(means) > 1 else 0.0
 
 
-def summarise(history: Accuracies, sent_bytes: Sequence[int], messages: Sequence[int]) -> dict[str, float | int | None]:
-    """All metrics of one run; traffic is the mean per round, summed over clients."""
+def summarise(
+    history: Accuracies, sent_bytes: Sequence[int], messages: Sequence[int], main: str = "accuracy",
+    curves: Mapping[str, Accuracies] | None = None,
+) -> dict[str, float | int | None]:  # fmt: skip
+    """All metrics of one run; traffic is the mean per round, summed over clients.
+
+    `main` is the name of the metric in `history`. Gini and Jain use it clipped to [0, 1], for R² may be negative. Of
+    every other metric, (rounds, clients) in `curves`, there is the mean over the clients that have it in the last
+    round. A value that is not a finite number is None.
+    """
     means, final = history.mean(axis=1), history[-1]
-    return {
-        "mean_accuracy": float(final.mean()),
+    positive, finite = np.clip(final, 0.0, 1.0), bool(np.isfinite(final).all())
+    found: dict[str, float | int | None] = {
+        f"mean_{main}": float(final.mean()),
         "worst_client": float(final.min()),
         "worst_fifth": worst_fifth(final),
-        "gini": gini(final),
-        "jain": jain(final),
+        "gini": gini(positive) if finite else None,
+        "jain": jain(positive) if finite else None,
         "rounds_to_50": rounds_to(means, 0.5),
         "rounds_to_half_of_final": rounds_to(means, float(means[-1]) / 2),
         "plateau_std": plateau_std(means),
@@ -62,3 +77,7 @@ def summarise(history: Accuracies, sent_bytes: Sequence[int], messages: Sequence
         "bytes_per_round": float(np.mean(sent_bytes)),
         "messages_per_round": float(np.mean(messages)),
     }
+    for name, values in (curves or {}).items():
+        known = values[-1][~np.isnan(values[-1])]
+        found[f"mean_{name}"] = float(known.mean()) if len(known) else None
+    return {name: value if value is None or math.isfinite(value) else None for name, value in found.items()}

@@ -1,6 +1,7 @@
 """Results of runs: what they hold, how they are saved and loaded, and as tables of pandas."""
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from firma.models.record import rebuild
 from firma.models.reference import exists, importable_here, parsed, user_modules
 from firma.models.split_model import SplitModel
 from firma.run_facts import ABSENT, conditions, differing, tuning
+from firma.tasks.task import MAIN, TaskName
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,11 +40,13 @@ _STANDARDISERS = "standardisers.jsonl"  # one line for each client
 class Result:
     """One run of one method with one seed.
 
-    `history` is (rounds, clients) test accuracy after each round's mixing, `order` the ring. The final models are
-    `parameters` (N, P), whose structure is `template`; `buffers`, those of each client by name, such as BatchNorm's
-    running statistics; and `frozen`, parameters that are not trained, by name: one for all clients, or one for each. If
-    inputs were standardised, `standardisers` are the N clients' ways to do it, which new data have to go through:
-    `result.model(i)` takes `result.standardisers[i].apply(x)`.
+    `history` is (rounds, clients) test accuracy after each round's mixing, or the task's main metric (`main`); `curves`
+    are the other metrics by name, NaN where a client has none (results of a sweep keep the last round of them). `order`
+    is the ring. The final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each
+    client by name, such as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one
+    for all clients, or one for each. If inputs were standardised, `standardisers` are the N
+    clients' ways to do it, which new data have to go through: `result.model(i)` takes
+    `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -60,11 +64,23 @@ class Result:
     buffers: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
+    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+
+    @property
+    def task(self) -> TaskName:
+        """classification, multi-label or regression."""
+        name: TaskName = self.config.get("task", "classification")  # which is not recorded
+        return name
+
+    @property
+    def main(self) -> str:
+        """The name of the metric in `history`: accuracy, f1_micro or r2."""
+        return MAIN[self.task]
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """Every metric of the run."""
-        return summarise(self.history, self.sent_bytes, self.messages)
+        return summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
 
     @property
     def path(self) -> str:
@@ -119,7 +135,8 @@ class Result:
             "method": self.method,
             "seed": self.seed,
             "config": dict(self.config),
-            "history": self.history.tolist(),
+            "history": plain(self.history),
+            "curves": {name: plain(values) for name, values in self.curves.items()},
             "order": list(self.order),
             "bytes": list(self.sent_bytes),
             "messages": list(self.messages),
@@ -240,7 +257,13 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         seconds=document["seconds"],
         backend=document.get("backend", document.get("path", "")),  # "path" in files of version 0.1
         audit=document.get("audit"),
+        curves={name: np.array(rows, dtype=np.float64) for name, rows in document.get("curves", {}).items()},
     )
+
+
+def plain(values: NDArray[np.float64]) -> list[list[float | None]]:
+    """(rounds, clients) numbers as lists for JSON, None for NaN and infinity; as an array, that is NaN again."""
+    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
 def checked(results: object, function: str) -> list[Result]:
@@ -296,7 +319,8 @@ def to_frame(results: Iterable[Result], summary: bool = False) -> "DataFrame":
 
 def _per_client(run: Result) -> dict[str, NDArray[np.float64]]:
     """(rounds, clients) values by the name of their metric."""
-    return {"accuracy": run.history}
+    whole = {name: values for name, values in run.curves.items() if len(values) == len(run.history)}
+    return {run.main: run.history} | whole
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firma.data.dataset import DatasetSource, load_dataset
-from firma.data.partition import class_proportions, deal, default_scenario
+from firma.data.partition import deal, default_scenario, label_proportions
 from firma.errors import BadInput
 from firma.methods import lookup
 from firma.mixing import ring
@@ -31,7 +31,7 @@ def ring_report(
     scenario = scenario or default_scenario(source)
     partition = deal(source, scenario, source.clients if clients is None else clients, split, seed)
     count = len(partition.train)
-    proportions = class_proportions(source.y_train, partition.train, source.classes)
+    proportions = label_proportions(source, partition.train)
     alike = similarity(proportions, hyper.ring_cost)
     order = two_opt(alike)
     before, after = ring_cost(alike, range(count)), ring_cost(alike, order)

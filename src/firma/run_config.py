@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from firma.errors import BadInput, unknown
 from firma.methods import DEFAULT_METHOD, METHODS, Method
 from firma.settings import BackendName, EngineName, Preset, Standardise, Wire, sentence
+from firma.tasks.task import TaskChoice
 
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
     from firma.data.dataset import DatasetSource
@@ -44,16 +45,17 @@ class RunConfig:
         DatasetSource,
         Field(
             description="digits, mnist, fashion-mnist, cifar10; a file: PATH.npz, PATH.csv or PATH.parquet "
-            "(PATH.csv:COLUMN names the label column); or a folder: images in one subfolder per class (FOLDER:32x32 "
-            "resizes them), Hugging Face datasets on disk, or an exported split. From Python also a Dataset, arrays "
-            "(x, y) or (x, y, x_test, y_test), or a torch Dataset."
+            "(PATH.csv:COLUMN names the label column, PATH.csv:A,B several); or a folder: images in one subfolder per "
+            "class (FOLDER:32x32 resizes them), Hugging Face datasets on disk, or an exported split. From Python "
+            "also a Dataset, arrays (x, y) or (x, y, x_test, y_test), or a torch Dataset."
         ),
     ] = "digits"
     scenario: Annotated[
         str | None,
         Field(
             description="iid, dir-ALPHA, skew-K, quantity-ALPHA, rotate-DEGREES or natural. "
-            "Default: natural if the data set names clients, else skew-1."
+            "Default: natural if the data set names clients, else skew-1, or dir-0.5 where there are fewer than three "
+            "classes."
         ),
     ] = None
     method: Annotated[
@@ -122,6 +124,28 @@ class RunConfig:
             "classifier.1. It stays with the client; the rest is the extractor."
         ),
     ] = None
+    task: Annotated[
+        TaskChoice,
+        Field(
+            description="classification, multi-label (targets are a matrix of 0 and 1) or regression (numbers). "
+            "auto: as the targets look."
+        ),
+    ] = "auto"
+    loss: Annotated[
+        str | Callable[..., Any] | None,
+        Field(
+            description="A loss of your own, PACKAGE.MODULE:FUNCTION, called as function(outputs, targets). Default: "
+            "cross-entropy, binary cross-entropy or squared error, by task."
+        ),
+    ] = None
+    metric: Annotated[
+        Sequence[str | Callable[..., Any]],
+        BeforeValidator(lambda value: () if value is None else (value,) if isinstance(value, str) else value),
+        Field(description="A metric of your own, PACKAGE.MODULE:FUNCTION, called as --loss is; repeatable."),
+    ] = ()
+    train_curves: Annotated[
+        bool, Field(description="Also record loss and main metric on the training data, per round and client.")
+    ] = False
     device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
     workers: Annotated[
         int | None, Field(ge=1, description="Number of clients trained in parallel. Default: one per core.")
@@ -204,6 +228,7 @@ class RunConfig:
         """The options as plain data, by the names that a TOML file uses."""
         options = {option: getattr(self, name) for option, name in option_fields().items()}
         names = [each if isinstance(each, str) else each.name for each in self.methods]
+        options |= {"loss": self.loss and _reference(self.loss), "metric": [_reference(each) for each in self.metric]}
         model = self.model if isinstance(self.model, str) else type(self.model).__name__
         return options | {"method": names, "model": model, "checkpoint": self.checkpoint and str(self.checkpoint)}
 
@@ -267,6 +292,13 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise BadInput(f"config = {str(path)!r}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"config = {str(path)!r}: not valid TOML ({error})") from None
+
+
+def _reference(source: str | Callable[..., Any]) -> str:
+    """A function as it is recorded: by its module and name."""
+    if isinstance(source, str):
+        return source
+    return f"{getattr(source, '__module__', '?')}:{getattr(source, '__qualname__', type(source).__name__)}"
 
 
 def _check_combinations(config: RunConfig) -> None:

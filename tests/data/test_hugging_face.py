@@ -86,6 +86,14 @@ def test_arrays_keep_their_shape_and_dtype(save, datasets, kind):
     assert np.concatenate([data.x_train, data.x_test]).sum() == tokens.sum()
 
 
+def test_numbers_to_predict(save):
+    x = RNG.normal(size=30)
+    folder = save(whole={"a": x, "price": 2.5 * x, "weight": x**2})
+    data = load_dataset(f"{folder}:price,weight")
+    assert (data.task, data.labels, data.columns) == ("regression", ("price", "weight"), ("a",))
+    assert np.allclose(data.y_train[:, 0], 2.5 * data.x_train[:, 0], atol=1e-5)
+
+
 def test_bytes_stay_bytes(save, datasets):
     kinds = {"x": datasets.Array3D((1, 4, 3), "uint8"), "y": datasets.Value("int64")}
     data = load_dataset(

@@ -16,8 +16,10 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
+from firma.tasks.task import OwnFunction, Task
 
 pytest.importorskip("ray")
+from firma.engines.actor_pool import ActorPool
 from firma.engines.placement import groups
 from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, ray, spread
@@ -50,6 +52,29 @@ def test_same_figures_as_the_simulation(make_federation, pools, method, processe
 def test_fewer_clients_than_processes(make_federation, pools, clients):
     federation = make_federation("fibfl++", clients, rounds=6)
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_tasks_and_losses_of_ones_own_run_on_ray_too(make_federation, pools, own):
+    def huber(outputs, targets):
+        return nn.functional.huber_loss(outputs, targets, delta=0.3)
+
+    federation = make_federation("fibfl++", 4, rounds=6, threshold=0.2)
+    data = [
+        replace(each, labels=each.inputs[:, :2] * 3, test_labels=each.test_inputs[:, :2] * 3)
+        for each in federation.data
+    ]
+    model = SplitModel(*mlp((FEATURES,), 2, 16, 8))
+    loss = OwnFunction("huber", huber) if own else None
+    task = Task("regression", loss, (OwnFunction("bias", lambda outputs, targets: (outputs - targets).mean()),), True)
+    federation = replace(federation, data=data, models=[model], task=task)
+    ours, theirs = RayFederation(federation, pools[3]), Simulation(federation)
+    for mine, other in zip(ours.rounds(), theirs.rounds(), strict=True):
+        np.testing.assert_allclose(mine.scores, other.scores, **CLOSE)
+        assert mine.metrics.keys() == other.metrics.keys() >= {"loss", "mae", "bias", "train_r2"}
+        for name, values in other.metrics.items():
+            np.testing.assert_allclose(mine.metrics[name], values, **CLOSE)
+    torch.testing.assert_close(ours.parameters, theirs.parameters, **CLOSE)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
@@ -101,6 +126,32 @@ def test_models_with_memory_and_chance_and_weights_of_their_own(make_federation,
 
     federation = replace(make_federation("fibfl", 5), models=[model(client) for client in range(5)])
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+
+
+def test_buffers_and_frozen_parameters_come_back_from_workers_that_fork(make_federation, cluster):
+    def model(seed):
+        torch.manual_seed(seed)
+        extractor = nn.Sequential(nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
+        extractor[0].bias.requires_grad_(False)
+        extractor.shared_buffers = ["running_var"]
+        return SplitModel(extractor, nn.Linear(16, 4))
+
+    federation = replace(make_federation("fibfl", 5), models=[model(client) for client in range(5)])
+    with ActorPool(workers=3, count=1) as pool:
+        ours = RayFederation(federation, pool)
+        theirs = Simulation(replace(federation, workers=1))
+        assert_same(finish(ours), finish(theirs), exactly=True)
+    assert "autograd, 3 at a time" in ours.described
+    assert [set(each) for each in ours.buffers] == [{"extractor.1.running_mean", "extractor.1.num_batches_tracked"}] * 5
+    for mine, other in zip(ours.buffers, theirs.buffers, strict=True):
+        assert all(torch.equal(mine[name], other[name]) for name in other)
+
+
+def test_a_model_that_cannot_be_sent_is_one_sentence(make_federation, pools):
+    extractor = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(FEATURES, 16)))
+    federation = replace(make_federation("fibfl", 3), models=[SplitModel(extractor, nn.Linear(16, 4))])
+    with pytest.raises(firma.BadInput, match="the model cannot be sent to other processes"):
+        finish(RayFederation(federation, pools[1]))
 
 
 def test_clients_are_dealt_by_samples_and_sit_together():

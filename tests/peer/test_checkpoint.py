@@ -108,3 +108,15 @@ def test_a_quorum_is_a_majority_at_least(make_ring):
     for wrong in (2, 5):
         with pytest.raises(BadInput, match="more than half"):
             checked(values | {"quorum": wrong})
+
+
+def test_a_site_does_not_begin_with_another_architecture_of_equal_shapes(site):
+    save(site, 1, 2)
+    checkpoint.begin(site, site.folder)
+    facts = site.folder / "round-000002" / "state.json"
+    written = json.loads(facts.read_text())
+    facts.write_text(json.dumps({name: value for name, value in written.items() if name != "architecture"}))
+    checkpoint.begin(site, site.folder)  # as version 0.2 wrote it
+    facts.write_text(json.dumps(written | {"architecture": "0" * 32}))
+    with pytest.raises(BadInput, match="holds another model"):
+        checkpoint.begin(site, site.folder)

@@ -150,3 +150,14 @@ def test_the_ring_file_states_the_columns_and_older_digests_stay(tmp_path, comma
     assert (code, "3 columns for inputs of shape (4,)" in err) == (2, True)
     code, _, err = command("ring-file", tmp_path / "b.toml", *words[:-1], "a,a")
     assert (code, "columns must not repeat" in err) == (2, True)
+
+
+def test_tokens_are_not_standardised(tmp_path):
+    task = {"shape": [3], "labels": list(SPECIES), "dtype": "int64"}
+    with pytest.raises(BadInput, match="standardise = 'per-client' cannot be combined with dtype = 'int64'"):
+        ring_of(tmp_path, task=task)
+    tokens = np.arange(600).reshape(100, 6) % 50
+    with pytest.raises(BadInput, match="standardise"):
+        firma.run(
+            (tokens, np.arange(100) % 3), "iid", "local", clients=2, model="transformer", standardise="per-client"
+        )

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -61,11 +62,21 @@ def main() -> None:
     """Run the command line: exit code 2 for bad input, 130 for Ctrl-C, never a traceback for either."""
     group = typer.main.get_command(_app())
     group.commands = _LazyCommands()  # type: ignore[attr-defined]  # the group has no commands of its own
+    usual, warnings.formatwarning = warnings.formatwarning, _warning
     try:
         group()
     except BadInput as error:
         print(f"firma: {error}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        warnings.formatwarning = usual
+
+
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning as one line, without the place in the source from which it comes."""
+    return f"firma: warning: {message}\n"
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,6 +7,7 @@ import typer
 
 from firma.cli.options import Json
 from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
+from firma.tasks.task import MAIN, TITLES
 
 if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
@@ -109,7 +110,7 @@ def _line(report: "RoundReport") -> str:
     weights = " ".join(f"{name} {weight:.3f}" for name, weight in report.weights.items()) or "by number of samples"
     return (
         f"round {report.number}/{report.rounds}  ring {'-'.join(report.ring)}  weights {weights}  "
-        f"accuracy {report.accuracy:.4f}  sent {report.sent / 1000:,.1f} kB  {report.seconds:.2f} s "
+        f"{TITLES[report.main]} {report.accuracy:.4f}  sent {report.sent / 1000:,.1f} kB  {report.seconds:.2f} s "
         f"(training {report.training:.2f} s)"
     )
 
@@ -119,9 +120,11 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
 
     from firma.atomic_files import write_whole
     from firma.cli.console import print_json
+    from firma.peer.runtime.round_loop import plain_metrics
 
     document: dict[str, Any] = {
-        "federation": setup.ring.federation, "method": setup.ring.method, "history": list(outcome.history),
+        "federation": setup.ring.federation, "method": setup.ring.method, "task": setup.ring.task.kind,
+        "history": list(outcome.history), "metrics": plain_metrics(outcome.metrics),
         "order": list(outcome.order), "bytes": outcome.sent, "seconds": outcome.seconds,
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
@@ -136,5 +139,5 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     done = [accuracy for accuracy in outcome.history if accuracy is not None]
     last = done[-1] if done else float("nan")
     spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
-    typer.echo(f"done: accuracy {last:.4f}, {spent}")
+    typer.echo(f"done: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
     typer.echo(f"Written: {setup.state}")

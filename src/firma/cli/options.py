@@ -59,7 +59,7 @@ def run_parameters() -> list[Parameter]:
     for name in option_fields().values():
         text = {"dataset": DATASET_HELP, "model": MODEL_HELP}.get(name, _HELP[name])
         default = defaults[name]
-        if not any(default is each for each in (None, False, MISSING)):
+        if not any(default is each for each in (None, False, MISSING, ())):
             text += f" Default: {default}."
         kind, flag, metavar = _kind(name, hints[name])
         words = (flag,) if flag else ()
@@ -71,10 +71,10 @@ def run_parameters() -> list[Parameter]:
 def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:
     """Type, flag and metavar of an option, by the type of its field; choices are text that `RunConfig` checks."""
     if hint is bool:
-        return bool, f"--{name}", None
+        return bool, f"--{name.replace('_', '-')}", None
     if get_origin(hint) is Mapping:
         return list[str] | None, _FLAGS[name], "KEY=VALUE"
     kinds = get_args(hint) or (hint,)
-    if any(get_origin(each) is Sequence for each in kinds):
+    if any(get_origin(each) is Sequence for each in (hint, *kinds)):
         return list[str] | None, None, None
     return (int if int in kinds else float if float in kinds else str) | None, None, None

@@ -33,6 +33,15 @@ def ring_file(
             "columns are in another order is put right, one that lacks some is refused."
         ),
     ] = "",
+    task: Annotated[
+        str,
+        typer.Option(
+            help="classification, multi-label or regression; --labels then names the labels or the numbers to predict."
+        ),
+    ] = "classification",
+    edges: Annotated[
+        str, typer.Option(help="Values that cut a regression target into classes, to order the ring: 10,20,50.")
+    ] = "",
     scale: Annotated[float, typer.Option(help="Factor by which byte inputs are multiplied.")] = 1 / 255,
     model: Annotated[str, typer.Option(help=f"{MODEL_HELP} Every site must have its code.")] = "mlp",
     model_set: ModelChanges = None,
@@ -68,15 +77,15 @@ def ring_file(
         if model == "mlp":  # its sizes are settings of the run
             settings, parameters = settings | parameters, {}
         features = [name.strip() for name in columns.split(",")] if columns else []
-        task = {
+        agreed = {
             "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
-            "scale": scale, "model": model,
-            "model_set": parameters, "head": head,
+            "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
+            "edges": _edges(edges),
         } | ({"dtype": dtype} if dtype else {})  # fmt: skip
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
-            "task": stated(task, seed),
+            "task": stated(agreed, seed),
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -111,6 +120,13 @@ def _shape(text: str) -> list[int]:
         return [int(part) for part in text.split("x")]
     except ValueError:
         raise BadInput(f"--shape {text!r}: must be numbers separated by x, such as 28x28") from None
+
+
+def _edges(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise BadInput(f"--edges {text!r}: must be numbers separated by commas, such as 10,20,50") from None
 
 
 def _labels(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`firma run`: train and compare methods."""
 
+from collections.abc import Mapping
 from inspect import Parameter, Signature
 from math import isnan
 from pathlib import Path
@@ -10,19 +11,38 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
+from firma.tasks.task import TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
     from firma.results import Result
     from firma.statistics import Statistic
 
-_COLUMNS = {
-    "mean accuracy": ("mean_accuracy", "{:.3f}"),
-    "worst client": ("worst_client", "{:.3f}"),
-    "Gini": ("gini", "{:.3f}"),
-    "rounds to half": ("rounds_to_half_of_final", "{:.0f}"),
-    "plateau σ": ("plateau_std", "{:.4f}"),
-    "kB sent per round": ("bytes_per_round", "{:,.0f}"),
+_FAIRNESS = {"worst client": ("worst_client", "{:.3f}"), "Gini": ("gini", "{:.3f}")}
+_TRAFFIC = {"kB sent per round": ("bytes_per_round", "{:,.0f}")}
+_COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, str]]] = {
+    "classification": {
+        "mean accuracy": ("mean_accuracy", "{:.3f}"),
+        **_FAIRNESS,
+        "rounds to half": ("rounds_to_half_of_final", "{:.0f}"),
+        "plateau σ": ("plateau_std", "{:.4f}"),
+        **_TRAFFIC,
+    },
+    "multi-label": {
+        "mean micro F1": ("mean_f1_micro", "{:.3f}"),
+        "macro F1": ("mean_f1_macro", "{:.3f}"),
+        "exact match": ("mean_exact_match", "{:.3f}"),
+        "ROC AUC": ("mean_roc_auc", "{:.3f}"),
+        **_FAIRNESS,
+        **_TRAFFIC,
+    },
+    "regression": {
+        "mean R²": ("mean_r2", "{:.3f}"),
+        "MAE": ("mean_mae", "{:.4g}"),
+        "RMSE": ("mean_rmse", "{:.4g}"),
+        **_FAIRNESS,
+        **_TRAFFIC,
+    },
 }
 _MOST = 500_000_000  # bytes of models that are saved without being asked for
 _SaveModels = Annotated[
@@ -40,7 +60,7 @@ _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the b
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write results.json, accuracy.png and the models into this folder.")
+        Path | None, typer.Option(help="Write results.json, a figure (accuracy.png) and the models into this folder.")
     ] = None,
     save_models: _SaveModels = None,
     verbose: _Verbose = False,
@@ -155,7 +175,7 @@ def _train_with_progress(experiment: "Experiment") -> "list[Result]":
         task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
 
         def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
-            note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
+            note = f"round {outcome.number + 1}: {outcome.scores.mean():.3f}"
             bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
         return list(execute(experiment, on_round))
@@ -168,7 +188,7 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
     from firma.report.curves import curves
 
     write_whole(folder / "results.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
-    curves(results, folder / "accuracy.png")
+    curves(results, folder / f"{results[0].main}.png")
 
 
 def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> None:
@@ -207,10 +227,11 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
     title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
-    for column in _COLUMNS:
+    columns = _COLUMNS[results[0].task]
+    for column in columns:
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():
-        table.add_row(name, *(_cell(metrics[key], form, key) for key, form in _COLUMNS.values()))
+        table.add_row(name, *(_cell(metrics[key], form, key) for key, form in columns.values()))
     out.print(table)
     if facts["dropped"]:
         dropped = ", ".join(map(str, facts["dropped"]))
@@ -219,7 +240,8 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         if result.audit is not None:
             out.print(_audited(result.method, result.audit), soft_wrap=True)
     if folder is not None:
-        out.print(f"Written: {folder / 'results.json'}, {folder / 'accuracy.png'}", soft_wrap=True)
+        figure = folder / f"{results[0].main}.png"
+        out.print(f"Written: {folder / 'results.json'}, {figure}", soft_wrap=True)
 
 
 def _show_backends(results: "list[Result]") -> None:
@@ -233,7 +255,7 @@ def _show_backends(results: "list[Result]") -> None:
 def _cell(value: "Statistic", form: str, key: str) -> str:
     """Mean, and ± deviation over seeds."""
     if isnan(value.mean):
-        return "never"
+        return "never" if key.startswith("rounds") else "n/a"
     scale = 1000 if key == "bytes_per_round" else 1
     text = form.format(value.mean / scale)
     return text if value.deviation is None else f"{text} ± {form.format(value.deviation / scale)}"

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from firma.data.catalogue import PUBLIC, SIZES
 from firma.errors import BadInput, unknown
+from firma.tasks.task import TaskChoice, TaskName
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
@@ -30,16 +31,19 @@ _FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DO
 class Dataset:
     """Inputs (n, …) as stored, labels (n,) in 0 … classes-1; a stored value times `scale` is what a model sees.
 
-    `labels` are the names of the classes. If the data name the client of each row, `client_train` (and `client_test`,
-    if the test data do too) hold its number, 0 … clients-1, and `client_names` the names of the clients.
+    `labels` are the names of the classes. If `task` is not classification, targets are (n, classes) float32: 0 or 1 for
+    each label of multi-label data, the numbers to predict of regression data.
+
+    If the data name the client of each row, `client_train` (and `client_test`, if the test data do too) hold its
+    number, 0 … clients-1, and `client_names` the names of the clients.
     """
 
     name: str
     x_train: Array
-    y_train: Integers
+    y_train: Array
     x_test: Array
-    y_test: Integers
-    classes: int
+    y_test: Array
+    classes: int  # or labels, or numbers to predict: the model's outputs
     scale: float = 1.0
     clients: int = 10  # the defaults of a run
     rounds: int = 30
@@ -47,6 +51,7 @@ class Dataset:
     client_train: Integers | None = None
     client_test: Integers | None = None
     client_names: tuple[str, ...] = ()
+    task: TaskName = "classification"
     columns: tuple[str, ...] = ()  # names of the features of a table, in order; empty if they have none
 
     @property
@@ -60,26 +65,43 @@ DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] |
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
-def load_dataset(source: DatasetSource, on_progress: OnProgress | None = None) -> Dataset:
+def with_classes(dataset: Dataset) -> Dataset:
+    """The data set with classes in place of targets, as rows are dealt by class: see `tasks.targets.classes_of`.
+
+    A classification data set is returned as it is.
+    """
+    if dataset.task == "classification":
+        return dataset
+    from firma.tasks.targets import classes_of
+
+    train, test, names = classes_of(dataset.task, dataset.y_train, dataset.y_test)
+    if dataset.task == "multi-label" and dataset.labels:
+        names = tuple(dataset.labels[int(name)] if name.isdigit() else name for name in names)
+    return replace(dataset, y_train=train, y_test=test, classes=len(names), labels=names, task="classification")
+
+
+def load_dataset(source: DatasetSource, *, task: TaskChoice = "auto", on_progress: OnProgress | None = None) -> Dataset:
     """Load a data set: by name, from a file or folder, from arrays (x, y) or (x, y, x_test, y_test), or from torch.
 
     A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
-    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column. A folder holds images in one subfolder
-    per class (FOLDER:32x32 resizes them), a data set of Hugging Face's `save_to_disk`, or what `firma split --export`
-    wrote. A `Dataset` is returned as it is. `on_progress` is called while many items are read.
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column, PATH.csv:A,B several. A folder holds
+    images in one subfolder per class (FOLDER:32x32 resizes them), a data set of Hugging Face's `save_to_disk`, or what
+    `firma split --export` wrote. A `Dataset` is returned as it is. `task` auto: as the targets look. `on_progress` is
+    called while many items are read.
     """
     if isinstance(source, Dataset):
-        return source
+        return _of_task(source, task)
     if isinstance(source, str | os.PathLike):
-        return _by_name(os.fspath(source), on_progress or no_progress)
+        return _of_task(_by_name(os.fspath(source), task, on_progress or no_progress), task)
     from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
-        return from_torch(source, None, on_progress or no_progress)
+        return from_torch(source, None, task, on_progress or no_progress)
     if isinstance(source, tuple) and len(source) == 2 and is_torch(source[0]):
-        return from_torch(source[0], source[1], on_progress or no_progress)
+        return from_torch(source[0], source[1], task, on_progress or no_progress)
     if isinstance(source, tuple) and len(source) in (2, 4):
-        return from_arrays(*source)
+        x, y, x_test, y_test = (*source, None, None)[:4]
+        return from_arrays(x, y, x_test, y_test, task=task)
     got = f"a tuple of {len(source)}" if isinstance(source, tuple) else f"type {type(source).__name__}"
     raise BadInput(
         f"dataset: {got} is not supported; pass a name, a file, a folder, a tuple of arrays (x, y) or "
@@ -91,7 +113,14 @@ def no_progress(what: str, done: int, total: int) -> None:
     """Nobody follows the progress."""
 
 
-def _by_name(name: str, on_progress: OnProgress) -> Dataset:
+def _of_task(dataset: Dataset, task: TaskChoice) -> Dataset:
+    """The data set, if it is of that task."""
+    if task not in ("auto", dataset.task):
+        raise BadInput(f"task = {task!r}: data set {dataset.name} is a {dataset.task} data set; pass --task auto")
+    return dataset
+
+
+def _by_name(name: str, task: TaskChoice, on_progress: OnProgress) -> Dataset:
     if name == "digits":
         return digits()
     if name in PUBLIC:
@@ -99,10 +128,10 @@ def _by_name(name: str, on_progress: OnProgress) -> Dataset:
     if file := _FILE.fullmatch(name):
         from firma.data.user_files import read_file
 
-        return read_file(Path(file[1]), file[2])
+        return read_file(Path(file[1]), file[2], task)
     folder, _, detail = (name, "", "") if Path(name).is_dir() else name.rpartition(":")
     if folder and Path(folder).is_dir():
-        return _by_folder(Path(folder), detail or None, on_progress)
+        return _by_folder(Path(folder), detail or None, task, on_progress)
     if Path(name).is_file():
         kind = Path(name).suffix or "without an ending"
         raise BadInput(
@@ -113,7 +142,7 @@ def _by_name(name: str, on_progress: OnProgress) -> Dataset:
     )
 
 
-def _by_folder(folder: Path, detail: str | None, on_progress: OnProgress) -> Dataset:
+def _by_folder(folder: Path, detail: str | None, task: TaskChoice, on_progress: OnProgress) -> Dataset:
     """A folder of the user's; `detail` is what follows its name and a colon: a column, or the size of images."""
     if (folder / MANIFEST).is_file():
         from firma.data.exported import read_exported
@@ -122,7 +151,7 @@ def _by_folder(folder: Path, detail: str | None, on_progress: OnProgress) -> Dat
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         from firma.data.hugging_face import read_hugging_face
 
-        return read_hugging_face(folder, detail, on_progress)
+        return read_hugging_face(folder, detail, task, on_progress)
     from firma.data.image_folder import read_image_folder
 
     return read_image_folder(folder, detail, on_progress)

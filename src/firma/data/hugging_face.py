@@ -16,13 +16,17 @@ from firma.data.image_folder import is_colour, pixels_of, sorted_as_numbers
 from firma.data.user_arrays import from_arrays
 from firma.data.user_files import CLIENT_NAME, LABEL_NAMES
 from firma.errors import BadInput
+from firma.tasks.task import TaskChoice
 
 _LABELS = (*LABEL_NAMES, "labels")
 _EVERY = 256  # rows between two calls of on_progress
 
 
-def read_hugging_face(folder: Path, column: str | None, on_progress: OnProgress) -> Dataset:
-    """A data set from disk; `column` names the label column, by default the first of the usual names that exists."""
+def read_hugging_face(folder: Path, column: str | None, task: TaskChoice, on_progress: OnProgress) -> Dataset:
+    """A data set from disk; `column` names the label column, by default the first of the usual names that exists.
+
+    Several label columns, for multi-label and regression, are separated by commas.
+    """
     try:
         import datasets
     except ImportError:
@@ -35,18 +39,20 @@ def read_hugging_face(folder: Path, column: str | None, on_progress: OnProgress)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"dataset = {str(folder)!r}: not a valid data set of save_to_disk ({error})") from None
     train, test = _halves(folder, dict(found) if isinstance(found, datasets.DatasetDict) else {"train": found})
-    label, client, inputs = _roles(folder, train, column, datasets)
-    for name in (label, *inputs) if test is not None else ():
+    labels, client, inputs = _roles(folder, train, column, datasets)
+    for name in (*labels, *inputs) if test is not None else ():
         if name not in test.column_names:
             raise BadInput(f"dataset = {str(folder)!r}: the test split has no column {name!r}")
 
     def read(half: Any, name: str) -> tuple[Array, Array, Array | None]:
         owner = _words(folder, half, client) if client is not None and client in half.column_names else None
-        return _inputs(folder, half, inputs, datasets, on_progress, name), _words(folder, half, label), owner
+        targets = [_words(folder, half, label) for label in labels]
+        y = targets[0] if len(labels) == 1 else np.stack(targets, axis=1)
+        return _inputs(folder, half, inputs, datasets, on_progress, name), y, owner
 
     x, y, owner = read(train, "train")
     x_test, y_test, owner_test = (None, None, None) if test is None else read(test, "test")
-    made = from_arrays(x, y, x_test, y_test, owner, owner_test, folder.name)
+    made = from_arrays(x, y, x_test, y_test, owner, owner_test, folder.name, task, tuple(labels))
     return replace(made, columns=tuple(inputs)) if _is_number(train.features[inputs[0]], datasets) else made
 
 
@@ -63,30 +69,31 @@ def _halves(folder: Path, splits: dict[str, Any]) -> tuple[Any, Any]:
     return splits["train"], splits[tests[0]] if tests else None
 
 
-def _roles(folder: Path, data: Any, column: str | None, datasets: Any) -> tuple[str, str | None, list[str]]:
-    """The label column, the client column if any, and the columns of inputs."""
+def _roles(folder: Path, data: Any, column: str | None, datasets: Any) -> tuple[list[str], str | None, list[str]]:
+    """The label columns, the client column if any, and the columns of inputs."""
     names = list(data.column_names)
     classes = [name for name in names if isinstance(data.features[name], datasets.ClassLabel)]
     known = [name for name in _LABELS if name in names] or (classes if len(classes) == 1 else [])
-    label = column if column in names else known[0] if column is None and known else None
-    if label is None:
-        wanted = repr(column) if column is not None else f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
+    labels = known[:1] if column is None else [column] if column in names else [w.strip() for w in column.split(",")]
+    absent = next((name for name in labels if name not in names), None)
+    if not labels or absent is not None:
+        wanted = repr(absent) if labels else f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
         raise BadInput(
             f"dataset = {str(folder)!r}: no column {wanted}; columns are {', '.join(names)}; name the label column: "
             f"{folder}:COLUMN"
         )
-    client = CLIENT_NAME if CLIENT_NAME in names and label != CLIENT_NAME else None
-    inputs = [name for name in names if name not in (label, client)]
+    client = CLIENT_NAME if CLIENT_NAME in names and CLIENT_NAME not in labels else None
+    inputs = [name for name in names if name not in (*labels, client)]
     numbers = [name for name in inputs if _is_number(data.features[name], datasets)]
     if not inputs:
         raise BadInput(f"dataset = {str(folder)!r}: no columns besides {', '.join(names)}; inputs are required")
     if numbers != inputs and len(inputs) > 1:
         kinds = ", ".join(f"{name} ({_kind(data.features[name])})" for name in inputs)
         raise BadInput(
-            f"dataset = {str(folder)!r}: the columns besides {label} are {kinds}; they must be numbers, or one column "
-            "of images or of arrays; leave the others out with remove_columns before save_to_disk"
+            f"dataset = {str(folder)!r}: the columns besides {', '.join(labels)} are {kinds}; they must be numbers, or "
+            "one column of images or of arrays; leave the others out with remove_columns before save_to_disk"
         )
-    return label, client, inputs
+    return labels, client, inputs
 
 
 def _inputs(folder: Path, data: Any, names: Sequence[str], datasets: Any, on_progress: OnProgress, half: str) -> Array:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firma.data import scenarios
-from firma.data.dataset import Array, Dataset
+from firma.data.dataset import Array, Dataset, with_classes
 from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput
 from firma.settings import Split, split_for
+from firma.tasks.targets import label_shares
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Partition:
 
 def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int) -> Partition:
     """Split a data set among clients. Each row goes to at most one client, in the training and in the test data."""
-    kind = parse(scenario)
+    kind, dataset = parse(scenario), with_classes(dataset)
     if not 1 <= clients <= len(dataset.y_train):
         limit = f"{len(dataset.y_train)}, the number of training samples in {dataset.name}"
         raise BadInput(f"clients = {clients}: must be between 1 and {limit}")
@@ -63,8 +64,13 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
 
 
 def default_scenario(dataset: Dataset) -> str:
-    """The scenario of a run that names none: natural if the data set names clients, else skew-1."""
-    return "skew-1" if dataset.client_train is None else "natural"
+    """The scenario of a run that names none: natural if the data set names clients, else skew-1.
+
+    skew-1 requires three classes; with two, and for tasks without classes, it is dir-0.5.
+    """
+    if dataset.client_train is not None:
+        return "natural"
+    return "skew-1" if dataset.task == "classification" and dataset.classes > 2 else "dir-0.5"
 
 
 def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[Array, Array]:
@@ -103,6 +109,18 @@ def class_proportions(labels: NDArray[np.int64], parts: tuple[Indices, ...], cla
     """(N, C) class proportions; each row sums to 1."""
     counts = class_counts(labels, parts, classes)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+def label_proportions(dataset: Dataset, parts: tuple[Indices, ...]) -> NDArray[np.float64]:
+    """(N, G) proportions by which 2-opt orders the ring; each row sums to 1.
+
+    Of classes; for multi-label each label's share of all labels that a client's rows have; for regression of the
+    classes that stand for the target (see `tasks.targets.classes_of`).
+    """
+    if dataset.task == "multi-label":
+        return np.stack([label_shares(dataset.y_train[part]) for part in parts])
+    grouped = with_classes(dataset)
+    return class_proportions(grouped.y_train, parts, grouped.classes)
 
 
 def _split_by_label(
@@ -200,7 +218,7 @@ def overview(
     dataset: Dataset, scenario: str | None, clients: int | None, preset: str, settings: Mapping[str, Any], seed: int
 ) -> Overview:
     """Split a data set as a run would, and count."""
-    chosen = scenario or default_scenario(dataset)
+    chosen, dataset = scenario or default_scenario(dataset), with_classes(dataset)
     count = dataset.clients if clients is None else clients
     split = split_for(preset, settings)
     partition = deal(dataset, chosen, count, split, seed)

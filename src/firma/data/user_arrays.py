@@ -16,8 +16,11 @@ from firma.data.dataset import (
     OnProgress,
     load_dataset,
     no_progress,
+    with_classes,
 )
 from firma.errors import BadInput
+from firma.tasks.targets import check_varies, classes_of, matrix, task_of
+from firma.tasks.task import TaskChoice, TaskName
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
@@ -34,21 +37,33 @@ def from_arrays(
     client: Array | None = None,
     client_test: Array | None = None,
     name: str = "arrays",
+    task: TaskChoice = "auto",
+    target_names: tuple[str, ...] = (),
 ) -> Dataset:
     """Inputs (n, …) and labels (n,), integers or text; uint8 is scaled to [0, 1], other numbers are used as they are.
+
+    Targets are (n, K) of 0 and 1 for multi-label, (n,) or (n, d) numbers for regression, and have `target_names`; with
+    task auto, what they look like decides.
 
     Classes are numbered in sorted order. Without test arrays, a fifth of each class is held out, or, with `client`, a
     fifth of each client's rows.
     """
     x, y = np.asarray(x), np.asarray(y)
     _check(x, y, client, ("x", "y", "client"), name)
+    kind = task_of(y, task, name)
+    y = _canonical(y, kind)
     if (x_test is None) != (y_test is None):
         raise BadInput(f"dataset {name}: x_test and y_test must be given together")
     if client_test is not None and (client is None or x_test is None):
         raise BadInput(f"dataset {name}: client_test requires {'client' if client is None else 'x_test'}")
     if x_test is None or y_test is None:
         owned = client is not None
-        groups, _ = _numbered(np.asarray(client) if owned else y, "client" if owned else "y", name)
+        if owned:
+            groups, _ = _numbered(np.asarray(client), "client", name)
+        elif kind == "classification":
+            groups, _ = _numbered(y, "y", name)
+        else:
+            groups, _, _ = classes_of(kind, y, y)
         train, test = held_out(groups)
         x, y, x_test, y_test = x[train], y[train], x[test], y[test]
         if client is not None:
@@ -56,17 +71,26 @@ def from_arrays(
     else:
         x_test, y_test = np.asarray(x_test), np.asarray(y_test)
         _check(x_test, y_test, client_test, ("x_test", "y_test", "client_test"), name)
+        task_of(y_test, kind, name)
+        y_test = _canonical(y_test, kind)
+        if y.shape[1:] != y_test.shape[1:]:
+            raise BadInput(f"dataset {name}: y has {y.shape[1]} columns, but y_test has {y_test.shape[1]}")
     if x.shape[1:] != x_test.shape[1:] or (x.dtype == np.uint8) != (x_test.dtype == np.uint8):
         raise BadInput(
             f"dataset {name}: one input has shape {x.shape[1:]} and dtype {x.dtype} in x, "
             f"but {x_test.shape[1:]} and {x_test.dtype} in x_test; they must match"
         )
+    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
+    if kind != "classification":
+        check_varies(y, kind, name)
+        names = target_names or tuple(str(column) for column in range(y.shape[1]))
+        dataset = Dataset(name, x, y, x_test, y_test, y.shape[1], scale, labels=names, task=kind)
+        return dataset if client is None else _owned(dataset, client, client_test)
     classes, labels = _numbered(_joined(y, y_test), "y", name)
     if (classes[: len(y)] == classes[0]).all():
         raise BadInput(
             f"dataset {name}: all training labels are {labels[classes[0]]}; at least two classes are required"
         )
-    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
     return dataset if client is None else _owned(dataset, client, client_test)
@@ -120,17 +144,20 @@ def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":
 
 
 def from_torch(
-    train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = None, on_progress: OnProgress = no_progress
+    train: "TorchDataset[Any]",
+    test: "TorchDataset[Any] | None" = None,
+    task: TaskChoice = "auto",
+    on_progress: OnProgress = no_progress,
 ) -> Dataset:
     """Torch data sets of pairs (input, label), read once into memory; one that draws its items at random is refused."""
     x_test, y_test = (None, None) if test is None else _stacked(test, on_progress)
-    return from_arrays(*_stacked(train, on_progress), x_test, y_test, name=type(train).__name__)
+    return from_arrays(*_stacked(train, on_progress), x_test, y_test, name=type(train).__name__, task=task)
 
 
 def validation(dataset: Dataset) -> Dataset:
     """The data set with a fifth of its training data in place of the test data, for choosing settings."""
     owners = dataset.client_train
-    train, held = held_out(dataset.y_train if owners is None else owners)
+    train, held = held_out(with_classes(dataset).y_train if owners is None else owners)
     x, y = dataset.x_train, dataset.y_train
     client, client_held = (None, None) if owners is None else (owners[train], owners[held])
     return replace(
@@ -167,7 +194,7 @@ def _stacked(data: "TorchDataset[Any]", on_progress: OnProgress) -> tuple[Array,
             if row % _EVERY == 0:
                 on_progress(f"reading {name}", row, rows)
             pairs.append(_pair(data, row))
-        x, y = np.stack([x for x, _ in pairs]), np.array([y for _, y in pairs])
+        x, y = np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
         again = [_pair(data, row) for row in _spread(rows)]
     except (TypeError, ValueError) as error:
         raise BadInput(f"dataset: {name} must return pairs (input, label), all inputs of one shape ({error})") from None
@@ -182,14 +209,19 @@ def _stacked(data: "TorchDataset[Any]", on_progress: OnProgress) -> tuple[Array,
     return x, y
 
 
-def _pair(data: "TorchDataset[Any]", row: int) -> tuple[Array, int]:
+def _pair(data: "TorchDataset[Any]", row: int) -> tuple[Array, Array]:
     x, y = data[row]
-    return np.asarray(x), int(y)
+    return np.asarray(x), np.asarray(y)
 
 
 def _spread(rows: int) -> range:
     """Rows that are read a second time; a draw that changes one item in ten is overlooked once in 700,000 times."""
     return range(0, rows, max(1, rows // _TWICE))
+
+
+def _canonical(y: Array, task: TaskName) -> Array:
+    """Classes as (n,), other targets as (n, K) float32."""
+    return y.reshape(len(y)) if task == "classification" else matrix(y)
 
 
 def _joined(first: Array, second: Array | None) -> Array:
@@ -221,11 +253,13 @@ def _check(x: Array, y: Array, client: Array | None, names: tuple[str, str, str]
         if each is None:
             continue
         values = np.asarray(each)
-        if values.shape != (len(x),):
+        several = each is y and values.ndim == 2 and len(values) == len(x) and values.shape[1] > 0
+        if values.shape != (len(x),) and not several:
             needed = f"({len(x)},), one per row of {names[0]}"
             raise BadInput(f"dataset {name}: {column} has shape {values.shape}; must be {needed}")
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise BadInput(f"dataset {name}: {column} is missing (NaN) in row {int(np.argmin(np.isfinite(values)))}")
+            row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+            raise BadInput(f"dataset {name}: {column} is missing (NaN) in row {row}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         rows = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
         raise BadInput(

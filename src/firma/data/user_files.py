@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from firma.data.dataset import Array, Dataset
 from firma.data.user_arrays import from_arrays
 from firma.errors import BadInput
+from firma.tasks.task import TaskChoice
 
 LABEL_NAMES = ("label", "y", "class", "target")
 CLIENT_NAME = "client"
 _MISSING = ("", "na", "n/a", "nan", "null", "none", "?", "-")  # how tables spell that a value is missing
 _ROW_NUMBERS = ("id", "index", "row", "row_id", "unnamed: 0")
+_WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 _DATE = re.compile(r"\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{2,4}\b|\d\d?:\d\d")
 _NOT_A_DATE = "turn dates and times into numbers, such as days since a fixed day, or remove the column"
@@ -35,18 +37,21 @@ _NOT_TEXT = (
 _ARRAYS = ("x", "y", "x_test", "y_test", "client", "client_test")
 
 
-def read_file(path: Path, column: str | None) -> Dataset:
-    """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`."""
+def read_file(path: Path, column: str | None, task: TaskChoice = "auto") -> Dataset:
+    """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`.
+
+    Several label columns, for multi-label and regression, are separated by commas.
+    """
     if not path.is_file():
         raise BadInput(f"dataset = {str(path)!r}: no such file")
     if path.suffix.lower() == ".npz":
         if column is not None:
             raise BadInput(f"dataset = '{path}:{column}': an .npz file has no columns; its labels are the array y")
-        return _read_npz(path)
-    return _read_csv(path, column) if path.suffix.lower() == ".csv" else _read_parquet(path, column)
+        return _read_npz(path, task)
+    return _read_csv(path, column, task) if path.suffix.lower() == ".csv" else _read_parquet(path, column, task)
 
 
-def _read_npz(path: Path) -> Dataset:
+def _read_npz(path: Path, task: TaskChoice) -> Dataset:
     """Arrays x and y, and optionally x_test, y_test, client and client_test."""
     try:
         with path.open("rb") as raw:
@@ -61,7 +66,7 @@ def _read_npz(path: Path) -> Dataset:
             f"dataset = {str(path)!r}: contains {holds}; must contain x and y, and may contain {', '.join(_ARRAYS[2:])}"
         )
     x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
-    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name)
+    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name, task)
 
 
 def _plain(name: str) -> str:
@@ -69,25 +74,28 @@ def _plain(name: str) -> str:
     return name.removesuffix("_train") if name in ("x_train", "y_train", "client_train") else name
 
 
-def _read_csv(path: Path, column: str | None) -> Dataset:
+def _read_csv(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     """A table with a header: a label column, optionally a column `client`, and numbers in all other columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = file.readline()
             delimiter = max(",;\t|", key=first.count)
             columns = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
-            label, client, features = _roles(path, columns, column)
+            labels, client, features = _roles(path, columns, column)
             _check_header(path, columns)
             try:
                 table = _numbers(file, features, delimiter)
             except ValueError:  # slower, but it reads more, and says which cell is not a number
                 table = _numbers_by_cell(path, columns, features, delimiter)
-        names = _words(path, columns, [label] if client is None else [label, client], delimiter)
+        words = _words(path, columns, labels if client is None else [*labels, client], delimiter)
     except UnicodeDecodeError as error:
         raise BadInput(f"dataset = {str(path)!r}: not UTF-8 text ({error}); save the file as CSV UTF-8") from None
     chosen = tuple(columns[feature] for feature in features)
     _checked_table(path, table, chosen)
-    made = from_arrays(table, names[0], client=names[1] if client is not None else None, name=path.name)
+    y = _targets([_target_values(_with_points(each, delimiter), task, len(labels)) for each in words[: len(labels)]])
+    owners = _integers(words[-1]) if client is not None else None
+    names = tuple(columns[label] for label in labels)
+    made = from_arrays(table, y, client=owners, name=path.name, task=task, target_names=names)
     return replace(made, columns=chosen)
 
 
@@ -110,8 +118,8 @@ def _numbers(file: TextIO, features: Sequence[int], delimiter: str) -> NDArray[n
         )
 
 
-def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[Array]:
-    """The chosen columns, as integers if all cells are, else as text."""
+def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter: str) -> list[NDArray[np.str_]]:
+    """The chosen columns as text."""
     cells: list[list[str]] = [[] for _ in chosen]  # these columns alone: all cells as Python strings would fill memory
     for _, row in _csv_rows(path, columns, delimiter):
         for mine, place in zip(cells, chosen, strict=True):
@@ -121,7 +129,7 @@ def _words(path: Path, columns: Sequence[str], chosen: Sequence[int], delimiter:
         if (each == "").any():
             line = int(np.argmax(each == "")) + 1
             raise BadInput(f"dataset = {str(path)!r}: column {columns[place]!r} is empty in data row {line}")
-    return [_integers(each) for each in words]
+    return words
 
 
 def _numbers_by_cell(
@@ -199,7 +207,35 @@ def _integers(words: NDArray[np.str_]) -> Array:
         return words
 
 
-def _read_parquet(path: Path, column: str | None) -> Dataset:
+def _target_values(words: NDArray[np.str_], task: TaskChoice, columns: int) -> Array:
+    """A label column: integers if all cells are, numbers if all are and a cell has a fraction, else text.
+
+    Text such as 1.0 stays text, as in earlier versions, unless only numbers can be meant.
+    """
+    whole = _integers(words)
+    if whole is not words:
+        return whole
+    try:
+        numbers = words.astype(np.float64)
+    except ValueError:
+        return words
+    meant = task in ("regression", "multi-label") or columns > 1 or bool((numbers != np.floor(numbers)).any())
+    return numbers if meant else words
+
+
+def _with_points(words: NDArray[np.str_], delimiter: str) -> NDArray[np.str_]:
+    """Numbers with decimal commas with points instead, if all cells are numbers and commas do not separate columns."""
+    if delimiter == "," or not all(_DECIMAL_COMMA.fullmatch(word) or _WHOLE.fullmatch(word) for word in words.tolist()):
+        return words
+    return np.char.replace(words, ",", ".")
+
+
+def _targets(columns: Sequence[Array]) -> Array:
+    """(n,) of one label column, (n, K) of several."""
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+
+def _read_parquet(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     """A Parquet file with the same columns as a CSV."""
     try:
         import pyarrow as arrow
@@ -213,7 +249,7 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
     except (arrow.ArrowException, OSError) as error:
         raise BadInput(f"dataset = {str(path)!r}: not a valid Parquet file ({error})") from None
     columns = list(table.column_names)
-    label, client, features = _roles(path, columns, column)
+    labels, client, features = _roles(path, columns, column)
     numbers = np.empty((table.num_rows, len(features)), dtype=np.float32)
     for place, feature in enumerate(features):
         kind = table.schema.field(feature).type
@@ -226,8 +262,10 @@ def _read_parquet(path: Path, column: str | None) -> Dataset:
         numbers[:, place] = table.column(feature).cast(arrow.float32(), safe=False).to_numpy()
     chosen = tuple(columns[feature] for feature in features)
     _checked_table(path, numbers, chosen)
-    words = [_values(path, columns[place], table.column(place)) for place in (label, client) if place is not None]
-    made = from_arrays(numbers, words[0], client=words[1] if client is not None else None, name=path.name)
+    y = _targets([_values(path, columns[place], table.column(place)) for place in labels])
+    owners = _values(path, columns[client], table.column(client)) if client is not None else None
+    names = tuple(columns[label] for label in labels)
+    made = from_arrays(numbers, y, client=owners, name=path.name, task=task, target_names=names)
     return replace(made, columns=chosen)
 
 
@@ -238,13 +276,16 @@ def _values(path: Path, name: str, column: Any) -> Array:
     return np.array(values)
 
 
-def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int, int | None, list[int]]:
-    """Which column is the label, which the client if any, and which are features."""
+def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[list[int], int | None, list[int]]:
+    """Which columns are labels, which one is the client if any, and which are features."""
     lower = [name.lower() for name in columns]
-    named = [column] if column is not None else [name for name in LABEL_NAMES if name in lower][:1]
-    label = columns.index(column) if column in columns else lower.index(named[0]) if named and column is None else None
-    if label is None:
-        wanted = repr(column) if column is not None else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
+    if column is None:
+        named = [columns[lower.index(name)] for name in LABEL_NAMES if name in lower][:1]
+    else:
+        named = [column] if column in columns else [name.strip() for name in column.split(",")]
+    absent = next((name for name in named if name not in columns), None)
+    if not named or absent is not None:
+        wanted = repr(absent) if named else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
         if columns and all(name and number_in_cell(name, ",") is not None for name in columns):
             raise BadInput(
                 f"dataset = {str(path)!r}: the first line must name the columns, but it contains numbers: "
@@ -259,13 +300,14 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[int,
             f"dataset = {str(path)!r}: no column {wanted}; columns are {_listed(columns)}; name the label "
             f"column: {path}:COLUMN"
         )
-    client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) != label else None
-    features = [place for place in range(len(columns)) if place not in (label, client)]
+    labels = [columns.index(name) for name in named]
+    client = lower.index(CLIENT_NAME) if CLIENT_NAME in lower and lower.index(CLIENT_NAME) not in labels else None
+    features = [place for place in range(len(columns)) if place not in (*labels, client)]
     if not features:
         raise BadInput(
             f"dataset = {str(path)!r}: no columns besides {', '.join(columns)}; at least one feature is required"
         )
-    return label, client, features
+    return labels, client, features
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from firma.methods import stable_columns
 from firma.models import architecture
 from firma.models.mlp import is_mlp
 from firma.settings import stable_settings
+from firma.tasks.losses import identity
 from firma.training.local_step import new_client, upgraded
 
 _FORMAT = 2  # 1, of version 0.1, is read too
@@ -131,6 +132,10 @@ def fingerprint(run: Federation) -> str:
         "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
+    if run.task.name != "classification":
+        facts["task"] = run.task.name
+    if run.task.loss is not None:
+        facts["loss"] = identity(run.task.loss)
     if special:
         facts["architecture"] = [architecture.digest(model) for model in run.models]
     if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
@@ -163,11 +168,16 @@ def _memory(client: int, file: Any, row: int) -> dict[str, Array]:
 
 
 def _plain(outcome: RoundOutcome) -> dict[str, Any]:
-    return {"accuracies": outcome.accuracies.tolist(), "bytes": outcome.sent_bytes, "messages": outcome.messages}
+    metrics = {name: values.tolist() for name, values in outcome.metrics.items()}
+    return {
+        "accuracies": outcome.scores.tolist(), "bytes": outcome.sent_bytes, "messages": outcome.messages,
+        "metrics": metrics,
+    }  # fmt: skip
 
 
 def _outcome(number: int, plain: dict[str, Any]) -> RoundOutcome:
-    return RoundOutcome(number, np.array(plain["accuracies"]), plain["bytes"], plain["messages"])
+    metrics = {name: np.array(values) for name, values in plain.get("metrics", {}).items()}  # none in 0.2.0 and before
+    return RoundOutcome(number, np.array(plain["accuracies"]), plain["bytes"], plain["messages"], metrics)
 
 
 def _damaged(path: Path, error: Exception) -> BadInput:

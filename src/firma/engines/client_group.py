@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -21,6 +22,7 @@ from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memo
 from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
+from firma.tasks.scores import scores
 from firma.training.backend import Backend, seeded, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
 from firma.training.preflight import prepare
@@ -162,7 +164,7 @@ class ClientGroup:
         ]
         if self.workers.forks:
             self.workers.fork(self, self.clients)
-        self._tested: dict[int, float] = {}  # by client, as of the last test
+        self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
 
     @property
     def described(self) -> str:
@@ -196,17 +198,23 @@ class ClientGroup:
         job = Job(self._recipe, plan.phases, self.federation.hyper.batch)
         return train_round(self.backend, trainer, client, job, plan, self.federation.seed)
 
-    def test(self, plan: RoundPlan) -> list[float]:
-        """Every client's test accuracy after the planned round; a client that it did not change is not tested again."""
+    def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
+        """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
         clients = self._clients(self.changed(plan)) if self._tested else self.clients
         numbers = (client.number for client in clients)
         self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
-        return [self._tested[number] for number in self.numbers]
+        by_client = [self._tested[number] for number in self.numbers]
+        return {name: np.array([each[name] for each in by_client]) for name in by_client[0]}
 
-    def test_one(self, trainer: Trainer, client: Client) -> float:
-        """One client's test accuracy."""
+    def test_one(self, trainer: Trainer, client: Client) -> dict[str, float]:
+        """Every metric of the task on one client's test data and, where asked for, on its training data."""
+        task = self.federation.task
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
-            return _test_accuracy(trainer, client)
+            found = scores(task, trainer.outputs(client, test=True), client.data.test_labels)
+            if not task.train_curves:
+                return found
+            seen = scores(task, trainer.outputs(client, test=False), client.data.labels)
+        return found | {f"train_{name}": seen[name] for name in ("loss", task.main)}
 
     def buffers(self) -> list[dict[str, Array]]:
         """The private buffers of every client's model, such as running means, by name."""
@@ -293,7 +301,3 @@ def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool) 
     stack = (shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
     stack.copy_(starts.expand(clients, -1))
     return stack
-
-
-def _test_accuracy(trainer: Trainer, client: Client) -> float:
-    return trainer.correct(client, test=True) / len(client.data.test_labels)

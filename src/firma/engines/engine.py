@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.local_step import ClientData, Recipe, recipe
 
 
@@ -35,6 +36,7 @@ class Federation:
     backend: str = "auto"  # how clients are trained: auto, or autograd
     workers: int | None = None  # clients trained at a time; None: one per core
     wire: Wire = "float32"  # how parameters are encoded in messages
+    task: Task = CLASSIFICATION
     participation: float = 1.0  # share of the clients that take part in a round
 
     @property
@@ -50,7 +52,7 @@ class Federation:
     @property
     def recipe(self) -> Recipe:
         """What local training is made of."""
-        return recipe(self.method, self.hyper)
+        return recipe(self.method, self.hyper, self.task)
 
     def plan(self, number: int) -> RoundPlan:
         """What round `number` (from 0) does, and who takes part in it."""
@@ -65,12 +67,29 @@ class Federation:
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What is known after a round: test accuracies (N,), and what was sent in it."""
+    """What is known after a round: the task's main metric on clients' test data (N,), and what was sent in it.
+
+    `metrics` are all other metrics, (N,) each, by name.
+    """
 
     number: int
-    accuracies: NDArray[np.float64]
+    scores: NDArray[np.float64]
     sent_bytes: int
     messages: int
+    metrics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def accuracies(self) -> NDArray[np.float64]:
+        """The scores, by the name that they have in classification."""
+        return self.scores
+
+
+def round_outcome(
+    number: int, metrics: Mapping[str, NDArray[np.float64]], task: Task, sent_bytes: int, messages: int
+) -> RoundOutcome:
+    """An outcome from all metrics, (N,) each."""
+    others = {name: values for name, values in metrics.items() if name != task.main}
+    return RoundOutcome(number, metrics[task.main], sent_bytes, messages, others)
 
 
 class Engine(Protocol):

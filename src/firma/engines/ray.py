@@ -17,7 +17,7 @@ from torch import Tensor
 from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import backend_for
-from firma.engines.engine import Federation, RoundOutcome
+from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.placement import groups, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.engines.shipped_code import code_of
@@ -48,7 +48,7 @@ class RayFederation:
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
-        self._code = code_of(run.models)
+        self._code = code_of(run.models, run.task.functions)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
@@ -99,7 +99,13 @@ class RayFederation:
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
             part = replace(run, data=(), models=models, workers=slot.threads)
-            started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
+            try:
+                started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
+            except (TypeError, RuntimeError, AttributeError) as error:  # from the model's own pickling
+                reason = str(error).strip().partition("\n")[0]
+                raise BadInput(
+                    f"engine = 'ray': the model cannot be sent to other processes ({reason}); use the simulation"
+                ) from error
         try:
             answers(started)
         except ray().exceptions.RaySystemError as error:
@@ -127,7 +133,9 @@ class RayFederation:
         answers(mixed)
         shared = self.layout.span(plan.part)
         messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), shared.stop - shared.start)
-        return RoundOutcome(number, self._by_client(answers(tested)), sent, messages)
+        parts = answers(tested)
+        metrics = {name: self._by_client([part[name] for part in parts]) for name in parts[0]}
+        return round_outcome(number, metrics, run.task, sent, messages)
 
     def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation

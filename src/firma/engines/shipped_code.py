@@ -18,12 +18,16 @@ from firma.models.split_model import SplitModel
 Code = Mapping[str, bytes]  # contents of files, by path
 
 
-def code_of(models: Iterable[SplitModel]) -> dict[str, bytes]:
-    """The files that the classes of these models need and that are not installed; empty for torch's own layers."""
+def code_of(models: Iterable[SplitModel], functions: Iterable[object] = ()) -> dict[str, bytes]:
+    """The files that the classes of these models, and functions such as a loss, need and that are not installed.
+
+    Empty for torch's own layers.
+    """
     parts = (part for model in models for part in (model.extractor, model.head))
     classes = {type(each) for part in parts for each in part.modules()}
     found: dict[str, bytes] = {}
-    for module in user_modules(each.__module__ for each in classes):
+    owners = [each.__module__ for each in classes] + [getattr(each, "__module__", "") for each in functions]
+    for module in user_modules(owners):
         found |= sources(module)
     return found
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import ClientGroup, torch_threads
-from firma.engines.engine import Federation, RoundOutcome
+from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.message_passing import drive, transmitted
 from firma.mixing.kind import Average, Cost, exchange, kind_of
 from firma.mixing.matrix_blocks import Blocks
@@ -55,7 +54,7 @@ class Simulation:
                 plan = self.federation.plan(number)
                 accuracies = self._group.train(plan)
                 messages, sent = self._mix(plan, accuracies)
-                done.append(RoundOutcome(number, np.array(self._group.test(plan)), sent, messages))
+                done.append(round_outcome(number, self._group.test(plan), self.federation.task, sent, messages))
                 if self._checkpoints is not None:
                     self._checkpoints.write([self._group.state()], done)
                 yield done[-1]

@@ -13,6 +13,7 @@ import json
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,23 @@ _LIBRARIES = frozenset(sys.stdlib_module_names) | {"torch", "numpy"}  # code tha
 _ABOUT_CODE = {"__doc__", "__module__", "__qualname__", "__annotations__", "__firstlineno__", "__static_attributes__"}
 _DEPTH = 4  # of objects within objects
 
-Known = dict[int, str]  # hashes of functions and classes by identity
+
+@dataclass(frozen=True)
+class _Known:
+    """Whether code counts, and the hashes of functions and classes so far, by identity."""
+
+    code: bool
+    hashes: dict[int, str] = field(default_factory=dict)
 
 
-def describe(model: SplitModel) -> dict[str, Any]:
-    """The structure of a model as plain data, ready for JSON.
+def describe(model: SplitModel, code: bool = True) -> dict[str, Any]:
+    """The structure of a model as plain data, ready for JSON; without `code`, the same for any version of Python.
 
     What the inputs are, and all modules in order: type, options, tensors (name, shape, dtype; frozen, tied to another,
     a private or a shared buffer), hooks, and the hash of the code if the type is the user's own. Values of parameters
     and buffers are not part of it.
     """
-    known: Known = {}
+    known = _Known(code)
     first: dict[int, str] = {}
     shared = {name for name, _ in model.named_shared_buffers()}
     modules = [
@@ -49,12 +56,12 @@ def describe(model: SplitModel) -> dict[str, Any]:
     return {"inputs": model.inputs, "modules": modules}
 
 
-def digest(model: SplitModel) -> str:
-    """SHA-256 of `describe`, in hexadecimal."""
-    return _hash(json.dumps(describe(model), sort_keys=True))
+def digest(model: SplitModel, code: bool = True) -> str:
+    """The first half of the SHA-256 of `describe`, in hexadecimal."""
+    return _hash(json.dumps(describe(model, code), sort_keys=True))
 
 
-def _module(name: str, module: nn.Module, first: dict[int, str], shared: set[str], known: Known) -> dict[str, Any]:
+def _module(name: str, module: nn.Module, first: dict[int, str], shared: set[str], known: _Known) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "type": _name(type(module)), "options": _options(module, known)}
     if code := _class(type(module), known):
         found["code"] = code
@@ -74,7 +81,7 @@ def _tensor(name: str, tensor: Tensor, first: dict[int, str], shared: set[str]) 
     return found | {"buffer": "shared" if name in shared else "private"}
 
 
-def _options(module: nn.Module, known: Known) -> dict[str, Any]:
+def _options(module: nn.Module, known: _Known) -> dict[str, Any]:
     """What a module was told: its `extra_repr`, and its attributes that are not modules, parameters or buffers."""
     held = {name: value for name, value in vars(module).items() if name not in _INTERNAL}
     computed = (name for name, value in held.items() if isinstance(value, Tensor) and not value.is_leaf)
@@ -83,7 +90,7 @@ def _options(module: nn.Module, known: Known) -> dict[str, Any]:
     return {"repr": module.extra_repr()} | {name: _value(held[name], known) for name in sorted(held)}
 
 
-def _value(held: object, known: Known, depth: int = 0) -> Any:  # noqa: PLR0911  # one per kind of value
+def _value(held: object, known: _Known, depth: int = 0) -> Any:  # noqa: PLR0911  # one per kind of value
     """A value as plain data: functions by their code, arrays by their bytes, objects by their type and attributes."""
     if isinstance(held, _PLAIN):
         return repr(held)
@@ -112,12 +119,12 @@ def _value(held: object, known: Known, depth: int = 0) -> Any:  # noqa: PLR0911 
     return [kind, _value(vars(held), known, depth + 1)] if hasattr(held, "__dict__") else kind
 
 
-def _class(kind: type, known: Known) -> str:
+def _class(kind: type, known: _Known) -> str:
     """The hash of a class of the user's own, its bases included; empty for one of a library."""
-    if _of_a_library(kind):
+    if not known.code or _of_a_library(kind):
         return ""
-    if id(kind) not in known:
-        known[id(kind)] = _name(kind)  # until it is hashed, for classes and functions refer to each other
+    if id(kind) not in known.hashes:
+        known.hashes[id(kind)] = _name(kind)  # until it is hashed, for classes and functions refer to each other
         parts = [
             f"{name}={_member(held, known)}"
             for each in kind.__mro__
@@ -125,11 +132,11 @@ def _class(kind: type, known: Known) -> str:
             for name, held in sorted(vars(each).items())
             if name not in _ABOUT_CODE
         ]
-        known[id(kind)] = _hash("\n".join(parts))
-    return known[id(kind)]
+        known.hashes[id(kind)] = _hash("\n".join(parts))
+    return known.hashes[id(kind)]
 
 
-def _member(held: Any, known: Known) -> Any:
+def _member(held: Any, known: _Known) -> Any:
     """An attribute of a class: methods and properties by their code."""
     if isinstance(held, property):
         return [_member(each, known) for each in (held.fget, held.fset) if each is not None]
@@ -139,20 +146,20 @@ def _member(held: Any, known: Known) -> Any:
     return type(held).__name__
 
 
-def _function(function: types.FunctionType, known: Known) -> str:
+def _function(function: types.FunctionType, known: _Known) -> str:
     """The hash of a function of the user's own and of what it uses; empty for one of a library."""
-    if _of_a_library(function):
+    if not known.code or _of_a_library(function):
         return ""
-    if id(function) not in known:
-        known[id(function)] = _name(function)
+    if id(function) not in known.hashes:
+        known.hashes[id(function)] = _name(function)
         used = list(_used(function, known))
         cells = [_value(cell.cell_contents, known, 1) for cell in function.__closure__ or () if _filled(cell)]
         given = [_value(each, known, 1) for each in (function.__defaults__, function.__kwdefaults__)]
-        known[id(function)] = _hash(str([_executed(function.__code__), used, cells, given]))
-    return known[id(function)]
+        known.hashes[id(function)] = _hash(str([_executed(function.__code__), used, cells, given]))
+    return known.hashes[id(function)]
 
 
-def _used(function: types.FunctionType, known: Known) -> Iterator[str]:
+def _used(function: types.FunctionType, known: _Known) -> Iterator[str]:
     """What a function finds by name in its module: functions, classes and constants of the user's own.
 
     Installed packages are not followed: their classes count as they are, but not what those use in turn.

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.dataset import DatasetSource, load_dataset
+from firma.data.dataset import DatasetSource, load_dataset, with_classes
 from firma.data.partition import class_counts, deal, default_scenario
 from firma.errors import BadInput
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
@@ -42,8 +42,8 @@ def from_split(
     dataset: DatasetSource, scenario: str | None, clients: int | None, rounds: int | None, seed: int = 0
 ) -> Profile:
     """The profile of a data set that is split between clients as in the study, or as the data themselves say."""
-    source = load_dataset(dataset)
-    scenario = scenario or default_scenario(source)
+    loaded = load_dataset(dataset)
+    scenario, source = scenario or default_scenario(loaded), with_classes(loaded)
     partition = deal(source, scenario, source.clients if clients is None else clients, split_for("paper", {}), seed)
     counts = class_counts(source.y_train, partition.train, source.classes)
     named = scenario in SCENARIOS

@@ -191,7 +191,7 @@ def _blank(ring: Ring, me: int) -> LocalSite:
     """The agreed model with no data, for its signature."""
     shape = (1, *ring.task.shape)
     nothing, labels = np.zeros(shape, ring.task.dtype), np.zeros(1, np.int64)
-    own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels))
+    own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels), task=ring.task.kind)
     site = LocalSite(ring, me, own, torch.device("cpu"))
     site.close()
     return site

@@ -19,12 +19,14 @@ from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
 from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
+from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # Fields of a task that were added since version 0.2, and the value that leaves everything as it was. It is left out of
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
-    "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "", "columns": [],
+    "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
+    "kind": "classification", "edges": [], "columns": [],
 }  # fmt: skip
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -42,6 +44,10 @@ class Site(BaseModel):
 class Task(BaseModel):
     """What is learnt: inputs of `shape`, one of `labels`; byte inputs are multiplied by `scale`.
 
+    For multi-label and regression, `labels` name the labels or the numbers to predict. `edges` cut a regression target
+    into the classes whose proportions members publish to order the ring: quantiles of the data of all are nobody's to
+    compute, so members agree on edges beforehand.
+
     A model is a built-in name or MODULE:FUNCTION. Its code does not travel: every site must have it, and `files` holds
     the SHA-256 of each file of it, `layout` the shapes of the tensors that members send, and `frozen` the SHA-256 of
     the parameters that are never trained, so that a site that would build another model notices.
@@ -52,7 +58,7 @@ class Task(BaseModel):
     model_config = _STRICT
 
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    labels: tuple[str, ...] = Field(min_length=2)
+    labels: tuple[str, ...] = Field(min_length=1)
     scale: float = Field(1 / 255, gt=0)
     model: Annotated[str, AfterValidator(checked_name)] = "mlp"
     model_set: Mapping[str, Any] = Field(default_factory=dict)  # parameters of the model
@@ -62,6 +68,13 @@ class Task(BaseModel):
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
     columns: tuple[str, ...] = ()
+    kind: TaskName = "classification"
+    edges: tuple[float, ...] = ()
+
+    @property
+    def shares(self) -> int:
+        """How many proportions a member publishes."""
+        return len(self.edges) + 1 if self.kind == "regression" else len(self.labels)
 
     @property
     def outputs(self) -> int:
@@ -214,6 +227,20 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(columns)) < len(columns):
         raise BadInput("ring file: columns must not repeat")
+    _check_task(ring)
+
+
+def _check_task(ring: Ring) -> None:
+    task = ring.task
+    if task.kind == "classification" and len(task.labels) < 2:
+        raise BadInput(f"ring file: labels = {list(task.labels)}: must be at least two; or set kind = 'regression'")
+    if task.edges and (task.kind != "regression" or list(task.edges) != sorted(set(task.edges))):
+        raise BadInput(f"ring file: edges = {list(task.edges)}: must increase, and require kind = 'regression'")
+    if task.kind == "regression" and not task.edges and ring.row.order != "given" and ring.proportions != "none":
+        raise BadInput(
+            f"ring file: method {ring.method!r} orders the ring by proportions, which for regression require edges: "
+            "agree on values that cut the target into classes (--edges 10,20,50), or set proportions = 'none'"
+        )
 
 
 def _check_model(ring: Ring) -> None:

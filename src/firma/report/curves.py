@@ -10,6 +10,7 @@ from firma.report.drawing import COLOURS, MARKS, canvas, colour, label_outer, pa
 from firma.results import Result
 from firma.sweep.result_table import ResultTable
 from firma.sweep.store import StoredCell
+from firma.tasks.task import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def curves(results: Sequence[Result], path: Path) -> None:
-    """Mean test accuracy over rounds, one line per method; with several seeds, a band of one deviation."""
+    """Mean test score over rounds, one line per method; with several seeds, a band of one deviation."""
     figure = canvas(7, 4.2)
     axes = figure.add_subplot()
     for method in dict.fromkeys(result.method for result in results):
@@ -28,7 +29,9 @@ def curves(results: Sequence[Result], path: Path) -> None:
             spread = means.std(axis=0, ddof=1)
             axes.fill_between(rounds, middle - spread, middle + spread, color=line.get_color(), alpha=0.15, lw=0)
     facts = results[0].config
-    axes.set(xlabel="round", ylabel="mean test accuracy", title=f"{facts['dataset']}, {facts['scenario']}")
+    axes.set(
+        xlabel="round", ylabel=f"mean test {TITLES[results[0].main]}", title=f"{facts['dataset']}, {facts['scenario']}"
+    )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize="small")
     figure.savefig(path, dpi=150)

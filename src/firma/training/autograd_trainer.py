@@ -66,19 +66,15 @@ class AutogradTrainer:
             self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 
-    def correct(self, client: Client, test: bool) -> int:
-        """Right answers in evaluation mode."""
-        data = client.data
-        inputs, labels = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
+    def outputs(self, client: Client, test: bool) -> Tensor:
+        """(n, K) outputs for the client's test or training samples, in evaluation mode."""
+        inputs = client.data.test_inputs if test else client.data.inputs
         self._enter(client)
         self.extractor.eval()
         self.head.eval()
-        right = 0
         with torch.no_grad():
-            for chunk, truth in zip(torch.split(inputs, CHUNK), torch.split(labels, CHUNK), strict=True):
-                logits = self.head(self.extractor(self._seen(client, chunk)))
-                right += int((logits.argmax(1) == truth).sum())
-        return right
+            chunks = torch.split(inputs, CHUNK)
+            return torch.cat([self.head(self.extractor(self._seen(client, chunk))) for chunk in chunks])
 
     def _seen(self, client: Client, batch: Tensor) -> Tensor:
         """What the model is fed of a batch."""

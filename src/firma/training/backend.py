@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
+from firma.tasks.scores import gate_score
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
 from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
@@ -115,14 +116,14 @@ def by_autograd(model: SplitModel, device: torch.device, reason: str, smallest: 
 def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int) -> float:
     """Local training for one client and one round; shared by the simulation and real peers.
 
-    Returns the training accuracy where a gate asks for it, else 1.
+    Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
     if plan.gate is None:
         return 1.0
     with seeded(backend, seed, "evaluation", client.number):
-        return trainer.correct(client, test=False) / len(client.data.labels)
+        return gate_score(job.recipe.task, trainer.outputs(client, test=False), client.data.labels)
 
 
 def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> AbstractContextManager[None]:

@@ -1,6 +1,7 @@
 """Training of plain stacks by the compiled kernels: the fast backend on a CPU."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -38,16 +39,15 @@ class CompiledTrainer:
             orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
             self._phase(client, job, phase, orders, first, second, steps)
 
-    def correct(self, client: Client, test: bool) -> int:
-        """Right answers on the client's test or training samples."""
-        data = client.data
-        inputs, labels = (data.test_inputs, data.test_labels) if test else (data.inputs, data.labels)
-        return int(
-            kernels.correct(
-                client.parameters.numpy(), *_sources(inputs), np.float32(data.scale), labels.numpy(),
-                np.arange(len(labels)), _CHUNK, self._table, self._epsilons, self._work, self._places,
-            )
+    def outputs(self, client: Client, test: bool) -> Tensor:
+        """(n, K) outputs for the client's test or training samples."""
+        inputs = client.data.test_inputs if test else client.data.inputs
+        result = np.empty((len(inputs), self._table[-1, kernels.OUTPUTS]), np.float32)
+        kernels.outputs(
+            client.parameters.numpy(), *_sources(inputs), np.float32(client.data.scale), np.arange(len(inputs)), _CHUNK,
+            self._table, self._epsilons, self._work, self._places, result,
         )  # fmt: skip
+        return torch.from_numpy(result)
 
     def _phase(
         self, client: Client, job: Job, phase: Phase, orders: NDArray[np.int64], first: Floats, second: Floats,

@@ -345,23 +345,17 @@ def features(parameters, floats, stored, scale, order, chunk, table, epsilons, w
 
 
 @_compiled
-def correct(parameters, floats, stored, scale, labels, order, chunk, table, epsilons, work, places):
-    """How many samples have their label's logit on top (the first of equals, as argmax has it)."""
+def outputs(parameters, floats, stored, scale, order, chunk, table, epsilons, work, places, result):
+    """(n, K) output of the head."""
     whole, real = np.zeros(6, np.int32), np.zeros(2, np.float32)
     letters = np.array([78, 84], np.uint8)
     head = table[len(table) - 1]
-    classes, out, bias, start, n = head[OUTPUTS], head[OUT], head[BIAS], places[INPUT], table[0, INPUTS]
-    right = 0
+    width, out, bias, start, n = head[OUTPUTS], head[OUT], head[BIAS], places[INPUT], table[0, INPUTS]
     for begin in range(0, len(order), chunk):
         chosen = order[begin : begin + chunk]
         rows = len(chosen)
         _gather(floats, stored, scale, chosen, work[start : start + rows * n])
         _forward(parameters, work, rows, table, epsilons, len(table), start, whole, real, letters)
         for i in range(rows):
-            best, top = 0, work[out + i * classes] + parameters[bias]
-            for j in range(1, classes):
-                value = work[out + i * classes + j] + parameters[bias + j]
-                if value > top:
-                    best, top = j, value
-            right += best == labels[chosen[i]]
-    return right
+            for j in range(width):
+                result[begin + i, j] = work[out + i * width + j] + parameters[bias + j]

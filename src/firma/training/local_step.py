@@ -20,11 +20,13 @@ from firma.methods import Method
 from firma.models.split_model import InputKind, Part, SplitModel
 from firma.schedule import Phase
 from firma.settings import Hyper
+from firma.tasks.losses import described, objective
+from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.clipping import Clip
 from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
-Objective = Callable[[Tensor, Tensor], Tensor]  # logits (n, C) and labels (n,) to a scalar loss
+Objective = Callable[[Tensor, Tensor], Tensor]  # outputs (n, K) and targets to a scalar loss
 FIRST, SECOND, STEPS = "optimiser.first", "optimiser.second", "optimiser.steps"
 _PART_INDEX: Mapping[Part, int] = {"extractor": 0, "head": 1}
 
@@ -100,13 +102,14 @@ class Recipe:
     persistent: bool = False
     transforms: tuple[Transform, ...] = ()
     objective: Objective = field(default=nn.functional.cross_entropy)
+    task: Task = CLASSIFICATION
 
     @property
     def special(self) -> str:
         """Which parts the compiled kernels do not have, for people; empty for a plain recipe."""
         names = [transform.name for transform in self.transforms]
-        if self.objective is not nn.functional.cross_entropy:
-            names.insert(0, "a custom loss")
+        if loss := described(self.objective):
+            names.insert(0, loss)
         return ", ".join(names)
 
     def memory(self, size: int, device: torch.device) -> Memory:
@@ -117,15 +120,15 @@ class Recipe:
         return kept
 
 
-def recipe(method: Method, hyper: Hyper) -> Recipe:
-    """The recipe that a method's columns and settings ask for."""
+def recipe(method: Method, hyper: Hyper, task: Task = CLASSIFICATION) -> Recipe:
+    """The recipe that a method's columns, settings and the task ask for."""
     update: Update = Sgd(hyper.rate, hyper.momentum) if method.optimiser == "sgd" else Adam(hyper.rate)
     transforms: list[Transform] = []
     if hyper.proximal:
         transforms.append(Proximal(hyper.proximal))
     if hyper.clip is not None:
         transforms.append(Clip(hyper.clip))
-    return Recipe(update, method.persistent == "yes", tuple(transforms))
+    return Recipe(update, method.persistent == "yes", tuple(transforms), objective(task), task)
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:
@@ -151,7 +154,7 @@ class ClientData:
     """A client's samples: inputs (n, …) as `as_tensor` keeps them, and labels (n,) int64.
 
     Inputs of models that take floats are float32, or bytes that are multiplied by `scale`; those of models that take
-    integers are integers.
+    integers are integers. Where the task is not classification, labels are the targets, (n, K) float32.
     """
 
     inputs: Tensor
@@ -196,8 +199,8 @@ class Trainer(Protocol):
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
 
-    def correct(self, client: Client, test: bool) -> int:
-        """How many of its test or training samples the client classifies correctly."""
+    def outputs(self, client: Client, test: bool) -> Tensor:
+        """(n, K) outputs of the client's model for its test or training samples, in evaluation mode."""
 
 
 def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:

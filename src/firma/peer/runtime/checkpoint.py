@@ -36,6 +36,7 @@ class Saved:
     order: tuple[int, ...]
     history: tuple[float | None, ...]
     tensors: Mapping[str, Tensor]
+    architecture: str = ""  # of the model; unknown in version 0.2
 
 
 def write(
@@ -47,7 +48,7 @@ def write(
     raw = save(_tensors(site))
     facts = {
         "format": 3, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
-        "sha256": hashlib.sha256(raw).hexdigest(),
+        "sha256": hashlib.sha256(raw).hexdigest(), "architecture": site.architecture,
     }  # fmt: skip
     try:
         with whole_folder(target) as draft:
@@ -113,7 +114,10 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
         tensors = load(raw)
         if facts.get("steps"):  # of version 0.1, which kept them apart
             tensors["steps"] = torch.tensor([int(facts["steps"][part]) for part in ("extractor", "head")])
-        saved = Saved(facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), tensors)
+        saved = Saved(
+            facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), tensors,
+            facts.get("architecture", ""),
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput(_damaged(path, error)) from None
     if not same:
@@ -131,7 +135,7 @@ def begin(site: LocalSite, folder: Path) -> None:
     saved = read(folder, latest(folder), None)
     both = (upgraded(saved.tensors, site.client), _tensors(site))
     shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in both]
-    if shapes[0] != shapes[1]:
+    if shapes[0] != shapes[1] or saved.architecture not in ("", site.architecture):
         raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
     restore(site, saved)
 

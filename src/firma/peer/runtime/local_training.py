@@ -13,11 +13,15 @@ from firma.data.dataset import Dataset, load_dataset
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
+from firma.models.architecture import digest
 from firma.models.build import with_data
 from firma.models.probe import InputSpec
 from firma.peer.agreed_model import agreed_model, agreed_spec
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
+from firma.tasks.scores import gate_score, scores
+from firma.tasks.targets import bins
+from firma.tasks.task import Task as JudgedTask
 from firma.training.backend import seeded, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
 from firma.training.preflight import prepare
@@ -30,12 +34,14 @@ def load_own(path: str, task: Task) -> Dataset:
 
     A table's columns are put into the order of the ring file, if that lists them.
     """
-    own = in_order(load_dataset(Path(path)), task.columns, path)
+    own = columns_in_order(load_dataset(_located(path, task), task=task.kind), task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
             "the rows of a table are flat, so images need an .npz file"
         )
+    if task.kind != "classification":
+        return _in_order(own, path, task)
     unknown = [name for name in own.labels if name not in task.labels]
     if unknown:
         raise BadInput(
@@ -69,7 +75,7 @@ def standardised_own(own: Dataset) -> tuple[Dataset, Standardiser]:
     return replace(own, x_train=fitted.apply(own.x_train), x_test=fitted.apply(own.x_test), scale=1.0), fitted
 
 
-def in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
+def columns_in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
     """A table with its columns in this order; data whose columns have no names are returned as they are."""
     if not columns or not own.columns or own.columns == columns:
         return own
@@ -84,6 +90,23 @@ def in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
     return replace(own, x_train=own.x_train[:, order], x_test=own.x_test[:, order], columns=columns)
 
 
+def _located(path: str, task: Task) -> Path:
+    """The file, with the ring file's labels as its label columns where the task has several and it is a table."""
+    named = Path(path).suffix.lower() in (".csv", ".parquet") and task.kind != "classification"
+    return Path(f"{path}:{','.join(task.labels)}") if named else Path(path)
+
+
+def _in_order(own: Dataset, path: str, task: Task) -> Dataset:
+    """Targets in the order of the ring file's labels; arrays have no names, so their columns must be in that order."""
+    if own.classes != len(task.labels):
+        raise BadInput(
+            f"data = {path!r}: y has {own.classes} columns, but the ring file has {len(task.labels)} labels: "
+            f"{_listed(task.labels)}"
+        )
+    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
+    return replace(own, labels=task.labels, scale=scale)
+
+
 def _listed(labels: tuple[str, ...]) -> str:
     """The labels of a ring file for a message: all, or the first ten."""
     return ", ".join(labels[:10]) + (f", … ({len(labels)} in all)" if len(labels) > 10 else "")
@@ -95,22 +118,35 @@ def check_gate(ring: Ring) -> None:
         raise BadInput(f"--verify-gate requires a method with a gate; {ring.method!r} has no gate to verify")
 
 
-def proportions(own: Dataset) -> tuple[float, ...]:
-    """(C,) shares of the classes in the training data."""
-    counts = np.bincount(own.y_train, minlength=own.classes)
-    return tuple(float(share) for share in counts / counts.sum())
+def proportions(own: Dataset, edges: tuple[float, ...] = ()) -> tuple[float, ...]:
+    """(C,) shares of the classes in the training data; of labels, or of the classes that edges cut a target into."""
+    return _shares(_counts(own, edges).astype(np.float64))
 
 
-def noisy_proportions(own: Dataset, epsilon: float) -> tuple[float, ...]:
+def noisy_proportions(own: Dataset, epsilon: float, edges: tuple[float, ...] = ()) -> tuple[float, ...]:
     """(C,) shares with Laplace noise on the counts: ε-differentially private for one sample more or less.
 
-    The noise comes from the system, not from the federation's seed, which everybody knows.
+    A sample with several labels may change as many counts as there are labels, and the noise is that much larger. It
+    comes from the system, not from the federation's seed, which everybody knows.
     """
-    counts = np.bincount(own.y_train, minlength=own.classes)
-    noise: NDArray[np.float64] = np.random.default_rng().laplace(0.0, 1 / epsilon, own.classes)
-    kept = np.maximum(counts + noise, 0.0)
-    total = kept.sum()
-    shares = kept / total if total > 0 else np.full(own.classes, 1 / own.classes)
+    counts = _counts(own, edges)
+    changed = len(counts) if own.task == "multi-label" else 1
+    noise: NDArray[np.float64] = np.random.default_rng().laplace(0.0, changed / epsilon, len(counts))
+    return _shares(np.maximum(counts + noise, 0.0))
+
+
+def _counts(own: Dataset, edges: tuple[float, ...]) -> NDArray[np.int64]:
+    """(C,) training samples of each class, or label, or interval between edges."""
+    if own.task == "multi-label":
+        return np.asarray(own.y_train.sum(axis=0), dtype=np.int64)
+    if own.task == "regression":
+        return np.bincount(bins(own.y_train[:, 0], edges), minlength=len(edges) + 1)
+    return np.bincount(own.y_train, minlength=own.classes)
+
+
+def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
+    total = counts.sum()
+    shares = counts / total if total > 0 else np.full(len(counts), 1 / len(counts))
     return tuple(float(share) for share in shares)
 
 
@@ -124,7 +160,9 @@ class LocalSite:
         spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
         model = agreed_model(ring, spec, inputs, number)
         self.layout = model.layout()
-        self._recipe = recipe(self.row, self.hyper)
+        self.architecture = digest(model, code=False)  # the ring file answers for the code
+        self.task = JudgedTask(ring.task.kind)
+        self._recipe = recipe(self.row, self.hyper, self.task)
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
@@ -185,16 +223,16 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return trainer.correct(client, test=False) / len(client.data.labels)
+                return gate_score(self.task, trainer.outputs(client, test=False), client.data.labels)
 
         return self._workers.each([stand_in], work)[0]
 
-    def test(self) -> float:
-        """Accuracy on this site's test data."""
+    def test(self) -> dict[str, float]:
+        """Every metric of the task on this site's test data."""
 
-        def work(trainer: Trainer, client: Client) -> float:
+        def work(trainer: Trainer, client: Client) -> dict[str, float]:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return trainer.correct(client, test=True) / len(client.data.test_labels)
+                return scores(self.task, trainer.outputs(client, test=True), client.data.test_labels)
 
         return self._workers.each([self.client], work)[0]
 

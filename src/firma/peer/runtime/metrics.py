@@ -18,6 +18,7 @@ from firma.peer.identity import check_address
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.node import Node
 from firma.peer.runtime.round_loop import RoundReport
+from firma.tasks.task import TITLES
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 _SLOW = 5.0  # seconds that a reader may take to ask
@@ -91,7 +92,11 @@ class RoundMetrics:
         if last is not None:
             report, when = last
             yield Family("firma_round", "gauge", "The last round that this site has completed.", _one(report.number))
-            yield Family("firma_accuracy", "gauge", "Accuracy on this site's test data.", _one(report.accuracy))
+            title = TITLES[report.main]
+            about = f"{title[0].upper()}{title[1:]} on this site's test data."
+            yield Family(f"firma_{report.main}", "gauge", about, _one(report.accuracy))
+            about = "Every metric of the task on this site's test data."
+            yield Family("firma_test_metric", "gauge", about, report.metrics, "metric")
             yield Family("firma_round_seconds", "gauge", "Seconds of the last round.", _one(report.seconds))
             about = "When the last round ended, in seconds since 1970."
             yield Family("firma_last_round_timestamp_seconds", "gauge", about, _one(when))

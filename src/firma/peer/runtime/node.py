@@ -5,6 +5,7 @@ import random
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +50,7 @@ RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in the state folder, for who
 class Outcome:
     """The end of a run."""
 
-    history: tuple[float | None, ...]  # test accuracy by round; None where this site took no part
+    history: tuple[float | None, ...]  # test accuracy (or main metric) by round; None where this site took no part
     order: tuple[str, ...]
     parameters: Tensor
     sent: int
@@ -59,6 +60,7 @@ class Outcome:
     training_processor: float  # seconds of them
     refused: dict[str, int]
     checkpoint: Path
+    metrics: Mapping[str, float]  # of the task, on this site's test data after the last round
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Setup:
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
     """What every message must agree with."""
-    return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), len(ring.task.labels))
+    return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), ring.task.shares)
 
 
 def random_process() -> int:
@@ -164,7 +166,8 @@ class Node:
         shares: tuple[float, ...] = ()
         if ring.row.order != "given" and ring.proportions != "none":
             noisy = ring.proportions == "noisy"
-            drawn = noisy_proportions(self._own, ring.epsilon) if noisy else proportions(self._own)
+            edges = ring.task.edges
+            drawn = noisy_proportions(self._own, ring.epsilon, edges) if noisy else proportions(self._own, edges)
             shares = published_proportions(state, drawn)
         number, rounds = checkpoint.tidy(state)
         if not checkpoint.any_in(state):
@@ -190,7 +193,7 @@ class Node:
             tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.parameters,
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
-            self.setup.state / f"round-{len(loop.history):06d}",
+            self.setup.state / f"round-{len(loop.history):06d}", loop.metrics,
         )  # fmt: skip
 
     def _each_tick(self) -> None:

@@ -4,10 +4,13 @@ It trains, encodes and sends, scores, blends, tests, saves and tells the operato
 driver, and reports back. Everything else of a member runs beside it on other threads.
 """
 
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from firma.encoding import Bytes
 from firma.errors import BadInput
@@ -37,6 +40,7 @@ from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
+from firma.tasks.diagnosis import diverged
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,13 @@ class RoundReport:
     rounds: int
     ring: tuple[str, ...]
     weights: dict[str, float]  # of this site and its neighbours in one pass
-    accuracy: float  # on this site's test data
+    accuracy: float  # on this site's test data; the task's main metric where that is another
     sent: int  # bytes
     seconds: float
     training: float  # seconds of them
     mixing: float = 0.0  # seconds of them spent exchanging and blending
+    metrics: Mapping[str, float] = field(default_factory=dict)  # all of the task, on this site's test data
+    main: str = "accuracy"  # the name of the main metric
 
 
 OnRound = Callable[[RoundReport], None]
@@ -69,6 +75,11 @@ class _Stopwatch:
     mixed: float = 0.0  # seconds from the beginning until the mixture was taken over
 
 
+def plain_metrics(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics for JSON, None in place of NaN and infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
 class RoundLoop:
     """Carries out a member's work at one site."""
 
@@ -78,6 +89,8 @@ class RoundLoop:
     ) -> None:  # fmt: skip
         self.history, self.order = list(saved.history), saved.order
         self.training = 0.0  # seconds in all
+        self.metrics: Mapping[str, float] = {}  # of the last round
+        self._diverged = False
         self._ring, self._terms, self._site, self._state = ring, terms, site, state
         self._driver, self._audit_log, self._log = driver, audit_log, log
         self._on_round, self._on_notice = on_round, on_notice
@@ -89,6 +102,7 @@ class RoundLoop:
         while True:
             work = self._driver.work.get()
             if isinstance(work, Finish):
+                self.metrics = self.metrics or self._site.test()  # a finished run that was started again
                 return
             if isinstance(work, Fail):
                 raise work.error
@@ -155,23 +169,33 @@ class RoundLoop:
     def save(self, work: Save) -> RoundReport:
         """Test and save a round, and log it."""
         watch, names = self._watch, self._ring.names
-        tested = self._site.test()
-        self.history.append(tested)
+        self.metrics, main = self._site.test(), self._site.task.main
+        tested = self.metrics[main]
+        self.history.append(tested if math.isfinite(tested) else None)
+        self._warn(work.number)
         self._write(work.view)
         self.training += watch.training
         weights = {names[member]: round(weight, 6) for member, weight in work.weights.items()}
         sent, seconds = self._audit_log.sent - watch.sent_before, time.perf_counter() - watch.began
         report = RoundReport(
             work.number + 1, self._ring.rounds, tuple(names[n] for n in self.order), weights, tested, sent, seconds,
-            watch.training, watch.mixed - watch.training,
+            watch.training, watch.mixed - watch.training, self.metrics, main,
         )  # fmt: skip
+        others = {name: value for name, value in plain_metrics(self.metrics).items() if name != main}
         facts = {
-            "number": report.number, "view": work.view.number, "accuracy": tested,
+            "number": report.number, "view": work.view.number, main: self.history[-1], "metrics": others,
             "training_accuracy": work.training_accuracy, "bytes": sent, "seconds": round(seconds, 4),
             "training": round(report.training, 4), "mixing": round(report.mixing, 4), "weights": weights,
         }  # fmt: skip
         self._log.event("round", facts)
         return report
+
+    def _warn(self, number: int) -> None:
+        """Tell the operator once that training has diverged."""
+        found = diverged(number, {"loss": np.array([self.metrics["loss"]])}, self._ring.hyper.rate)
+        if found and not self._diverged:
+            self._diverged = True
+            self._on_notice(found.replace("of client 0 ", "at this site "))
 
     def _begin(self, number: int) -> None:
         """A round begins with its training, or, if that was done in an earlier view, with its first message."""

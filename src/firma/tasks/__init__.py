@@ -1,0 +1,1 @@
+"""What is learnt: classification, multi-label or regression; its targets, its loss, its metrics, its warnings."""
