@@ -253,7 +253,7 @@ def test_mistakes_in_new_data_are_sentences(flower_run, tmp_path, command):
     code, _, err = command("predict", flower_run / "out", "--data", tmp_path / "none.csv", "--client", 0, "--seed", 0)
     assert (code, "no such file" in err) == (2, True)
     code, _, err = command("predict", tmp_path, "--data", "x.csv")
-    assert (code, "contains no saved run; pass a folder of firma run --out" in err) == (2, True)
+    assert (code, "does not contain a saved result; pass a folder of firma run --out" in err) == (2, True)
     code, _, err = command("predict", flower_run / "out", "--data", "x.csv", "--seed", 0)
     assert (code, "models of 2 clients; choose one: --client 0, 1" in err) == (2, True)
 
@@ -352,7 +352,7 @@ def test_models_of_a_run_are_replaced_or_left_out(tmp_path, command, monkeypatch
 
 def test_a_site_uses_its_model_from_its_state(tmp_path, start, command):
     """A real ring of three processes; afterwards each site's state gives the accuracy of its last round."""
-    made = made_ring(tmp_path, "fibfl", 3, 2, "iid")
+    made = made_ring(tmp_path, "fibfl", 3, 2, "iid", set=SMALL | {"standardise": "per-client"})
     sites = []
     for number in range(3):
         options = ["--data", made.data(number), "--identity", made.identity(number), "--state", made.state(number)]
@@ -363,7 +363,8 @@ def test_a_site_uses_its_model_from_its_state(tmp_path, start, command):
     for number in range(3):
         history = json.loads((made.state(number) / "result.json").read_text())["history"]
         result = firma.load(made.state(number))
-        assert result.history[-1, 0] == history[-1]
+        assert result.history[-1, 0] == result.metrics["mean_accuracy"] == history[-1]
+        assert result.metrics["bytes_per_round"] is None
         data = np.load(made.data(number))
         model = trained(result, 0)
         assert model.client == ("ant", "bee", "cat")[number]

@@ -284,7 +284,7 @@ def _chosen(folder: Path, method: str | None, seed: int | None, model: ModelSour
     elif (folder / "result.json").is_file():
         result = _coded(load_saved(folder), model)
     else:
-        what = "contains no saved run" if folder.is_dir() else "does not exist"
+        what = "does not contain a saved result" if folder.is_dir() else "does not exist"
         raise BadInput(
             f"load: folder {str(folder)!r} {what}; pass a folder of firma run --out, of result.save, or the state "
             "folder of firma join"
@@ -340,7 +340,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
             f"state folder {str(folder)!r} lacks {' and '.join(missing)}, which firma join writes; it was made by an "
             "earlier version: start firma join once with --resume to add them"
         )
-    if not checkpoint.any_in(folder):
+    if not checkpoint.latest(folder):
         raise BadInput(f"state folder {str(folder)!r} holds no completed round yet")
     ring = read_ring(folder / RING_COPY)
     try:
@@ -353,11 +353,11 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     if model is not None and not isinstance(model, str):
         raise BadInput("model: that of a ring is code by name; pass the name that the ring file has")
     check_consent(ring.task, model)
-    template = agreed_model(ring, agreed_spec(ring), inputs, place if ring.hyper.initial == "per-client" else 0)
     statistics = folder / "standardiser.json"
-    fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if statistics.is_file() else ()
+    fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if ring.standardise else ()
+    fed = InputSpec(inputs.shape, np.dtype(np.float32)) if fitted else inputs
+    template = agreed_model(ring, agreed_spec(ring), fed, place if ring.hyper.initial == "per-client" else 0)
     buffers = {name.removeprefix(BUFFER): each for name, each in saved.tensors.items() if name.startswith(BUFFER)}
-    kind = getattr(ring.task, "kind", "classification")
     config = {
         "dataset": ring.federation,
         "clients": 1,
@@ -373,7 +373,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
             "inputs": {"shape": list(inputs.shape), "dtype": str(inputs.dtype), "scale": inputs.scale},
             "outputs": ring.task.outputs,
         },
-    } | ({} if kind == "classification" else {"task": kind})
+    } | ({} if ring.task.kind == "classification" else {"task": ring.task.kind})
     history = np.array([[np.nan if each is None else each] for each in saved.history], dtype=np.float64)
     return Result(
         ring.method, ring.seed, config, history.reshape(-1, 1), saved.order, (), (), 0.0, "a site of a ring",

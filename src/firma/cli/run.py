@@ -92,13 +92,18 @@ def run(
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
     }
+    models = None
     if folder is not None:
         _write(document, results, folder)
-        _write_models(results, folder, wanted)
+        models = _write_models(results, folder, wanted)
     if json:
         print_json(document)
     else:
         _show(experiment, results, folder)
+        if models is not None:
+            from firma.cli.console import out as shown
+
+            shown.print(f"Models: {models}, for firma predict, evaluate and export", soft_wrap=True, highlight=False)
         if verbose:
             _show_backends(results)
 
@@ -191,8 +196,8 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
     curves(results, folder / f"{results[0].main}.png")
 
 
-def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> None:
-    """The trained models, unless there is too much of them; models of an earlier run in this folder are removed."""
+def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> Path | None:
+    """Write the trained models, and return their folder, unless there is too much of them; models of an earlier run in this folder are removed."""
     from shutil import rmtree
 
     from firma.cli.console import err
@@ -202,7 +207,7 @@ def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) ->
     held = all(result.parameters is not None for result in results)
     if wanted is not False and held and (wanted or size < _MOST):
         save_models(results, folder / MODELS_FOLDER)
-        return
+        return folder / MODELS_FOLDER
     rmtree(folder / MODELS_FOLDER, ignore_errors=True)
     if wanted is None and held:
         err.print(
@@ -211,6 +216,7 @@ def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) ->
         )  # fmt: skip
     elif wanted is not False:
         err.print("firma: the trained models were not saved, no process holds all of them", highlight=False)
+    return None
 
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
