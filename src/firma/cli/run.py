@@ -197,7 +197,10 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
 
 
 def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> Path | None:
-    """Write the trained models, and return their folder, unless there is too much of them; models of an earlier run in this folder are removed."""
+    """Write the trained models and return their folder, unless there is too much of them.
+
+    Models of an earlier run in this folder are removed.
+    """
     from shutil import rmtree
 
     from firma.cli.console import err
