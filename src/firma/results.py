@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from firma.atomic_files import check_writable
 from firma.data.catalogue import SIZES
 from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
@@ -99,8 +100,9 @@ class Result:
                 "firma.run with result.save(folder), or use firma run --out"
             )
         clients = len(self.parameters)
-        if not 0 <= client < clients:
-            raise BadInput(f"client = {client}: must be between 0 and {clients - 1}, this result has {clients} clients")
+        if client not in range(clients):  # neither text nor -1, which torch would take as the last client
+            raise BadInput(f"client = {client!r}: must be an integer from 0 to {clients - 1}")
+        client = int(client)
         frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
         size = self._structure.layout().size
         if size != self.parameters.shape[1]:
@@ -155,7 +157,7 @@ class Result:
         target = Path(folder)
         if target.exists():
             raise BadInput(f"save: folder {str(target)!r} already exists; choose another folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target.parent, "save")
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             draft = Path(name) / "draft"
             draft.mkdir()

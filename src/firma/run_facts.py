@@ -5,6 +5,7 @@ compared under equal conditions. Its tuning is the preset and the hyperparameter
 own.
 """
 
+import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -18,16 +19,32 @@ _NOT_OPTIONS = (
     "hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions", "labels", "features",
     "client_names",
 )  # fmt: skip
+# Options that results of earlier versions do not record, and the value that they had.
+UNRECORDED_OPTIONS: Mapping[str, Any] = {"device": "cpu", "wire": "float32"}
+# What the record of a model (models.record) holds beside what the user asked for.
+_FOLLOWS_FROM_THE_MODEL = ("kind", "inputs", "outputs", "files", "tensors", "architecture", "modules")
 # Neutral values of the settings that a result of an earlier version does not record.
 _UNRECORDED: Mapping[str, Any] = NEUTRAL_SETTINGS
 
 
 def conditions(config: Mapping[str, Any]) -> Facts:
     """Data set, scenario, every other option, and how the data are split; not the method, its tuning or the seed."""
-    found = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
+    found = {name: value for name, value in config.items() if name not in (*_NOT_OPTIONS, "model")}
+    found |= {name: value for name, value in UNRECORDED_OPTIONS.items() if name not in found}
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
-    return flat(found) | flat(config.get("split", {}))
+    return flat(found) | _model(config.get("model", {})) | flat(config.get("split", {}))
+
+
+def _model(recorded: Mapping[str, Any]) -> Facts:
+    """The model as it was asked for, and its code; all else follows. The sizes of mlp are hyperparameters."""
+    left_out = (*_FOLLOWS_FROM_THE_MODEL, *(("settings",) if recorded.get("name") == "mlp" else ()))
+    found = {name: value for name, value in recorded.items() if name not in left_out}
+    if recorded.get("kind") == "objects":
+        found["code"] = recorded["architecture"][:8]
+    elif recorded.get("files"):
+        found["code"] = hashlib.sha256(str(sorted(recorded["files"].items())).encode()).hexdigest()[:8]
+    return flat({"model": found})
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:
@@ -39,7 +56,7 @@ def tuning(config: Mapping[str, Any]) -> Facts:
 
 def numbers(config: Mapping[str, Any]) -> Facts:
     """Every hyperparameter as it was used."""
-    recorded = {**_UNRECORDED, **config.get("hyper", {})}
+    recorded = {**NEUTRAL_SETTINGS, **config.get("hyper", {})}
     return flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
 
 

@@ -11,7 +11,7 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
-from firma.tasks.task import TaskName
+from firma.tasks.task import TITLES, TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
@@ -55,6 +55,7 @@ _SaveModels = Annotated[
 ]
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
 def run(
@@ -64,6 +65,7 @@ def run(
     ] = None,
     save_models: _SaveModels = None,
     verbose: _Verbose = False,
+    quiet: _Quiet = False,
     json: Json = False,
     path: _Path = None,
     **options: Any,  # one for each field of RunConfig: see the signature below
@@ -78,7 +80,10 @@ def run(
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
-    folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
+    written = values.pop("out", None)
+    if not isinstance(written, str | None):
+        raise BadInput(f"out = {written!r}: must be the path of a folder")
+    folder = out or (Path(written) if written is not None else None)
     wanted = save_models if save_models is not None else _switch(values, "save_models")
     if wanted and folder is None:
         raise BadInput("--save-models requires --out, the folder to save them in")
@@ -87,7 +92,7 @@ def run(
         experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
-    results = _train(experiment)
+    results = _train(experiment, quiet)
     document = {
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
@@ -153,12 +158,12 @@ def _missing(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def _train(experiment: "Experiment") -> "list[Result]":
+def _train(experiment: "Experiment", quiet: bool) -> "list[Result]":
     """All runs; an interruption is answered with what was saved."""
     from firma.cli.console import err
 
     try:
-        return _train_with_progress(experiment)
+        return _train_with_progress(experiment, quiet)
     except KeyboardInterrupt:
         saved, folder = "no results were written", experiment.config.checkpoint
         if folder is not None:
@@ -167,22 +172,18 @@ def _train(experiment: "Experiment") -> "list[Result]":
         raise typer.Exit(130) from None
 
 
-def _train_with_progress(experiment: "Experiment") -> "list[Result]":
-    """All runs, behind a progress bar that counts rounds."""
-    from firma.cli.console import progress
-    from firma.engines.engine import RoundOutcome
+def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]":
+    """All runs, with their progress on stderr."""
     from firma.experiment import execute
+    from firma.progress import shown
 
-    with progress() as bar:
-        note = "the first run on a machine compiles the kernels"
-        if experiment.config.engine == "ray":
-            note = "Ray and its workers take about ten seconds to start"
-        task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
-
-        def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
-            note = f"round {outcome.number + 1}: {outcome.scores.mean():.3f}"
-            bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
-
+    if quiet:
+        return list(execute(experiment))
+    note = "the first run on a machine compiles the kernels"
+    if experiment.config.engine == "ray":
+        note = "Ray and its workers take about ten seconds to start"
+    metric = TITLES[experiment.task.main]
+    with shown(experiment.rounds, len(experiment.runs), metric, note) as on_round:
         return list(execute(experiment, on_round))
 
 
@@ -226,7 +227,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     """The comparison table and, where asked for, the audit's findings."""
     from rich.table import Table
 
-    from firma.cli.console import out
+    from firma.cli.console import out, print_table
     from firma.comparison import compare
     from firma.schedule import participant_count
 
@@ -241,7 +242,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():
         table.add_row(name, *(_cell(metrics[key], form, key) for key, form in columns.values()))
-    out.print(table)
+    print_table(table)
     if facts["dropped"]:
         dropped = ", ".join(map(str, facts["dropped"]))
         out.print(f"Clients left out, too few samples: {dropped} (--set min_samples=1 includes all).")
