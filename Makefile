@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := dev,tables,peer,ray
+EXTRAS := dev,tables,peer,ray,tensorboard
 
 .PHONY: run ring setup data browser test slow check lint bench clean
 

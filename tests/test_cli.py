@@ -114,7 +114,7 @@ def test_a_run_loads_no_other_command():
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
     assert [name for name in loaded if name.startswith("firma.cli.")] == [
-        "firma.cli.console", "firma.cli.options", "firma.cli.run",
+        "firma.cli.completion", "firma.cli.console", "firma.cli.options", "firma.cli.run", "firma.cli.usage",
     ]  # fmt: skip
     assert not [name for name in loaded if name.split(".")[1] in ("peer", "study", "report")]
 
@@ -127,7 +127,8 @@ def test_help_lists_every_command(command):
         assert f"│ {name} " in out
     code, _, err = command("rnu")
     assert code == 2
-    assert "Did you mean 'run'?" in err
+    assert err.startswith("firma: command 'rnu' is unknown (did you mean 'run'?); choose from run, methods, ")
+    assert err.count("\n") == 1
 
 
 def test_the_version_is_printed(command):
@@ -267,3 +268,50 @@ def test_results_replace_older_ones_whole(tmp_path):
         write_whole(path, "new \ud800")
     assert path.read_text() == "old"
     assert [each.name for each in Path(tmp_path).iterdir()] == ["results.json"]
+
+
+def test_json_is_one_document_on_stdout(command, tmp_path):
+    """Of the commands that write files: what a script would ask them for."""
+    study = tmp_path / "study"
+    words = ["--dataset", "digits", "--only", "digits/iid/local/paper/0", "--rounds", "1", "--set", "epochs=0"]
+    code, out, _ = command("reproduce", *words, "--out", study, "--dry-run", "--json")
+    assert (code, json.loads(out)) == (0, {"results": str(study), "cells": ["digits/iid/local/paper/0"]})
+    code, out, err = command("reproduce", *words, "--out", study, "--json")
+    assert (code, json.loads(out)) == (0, {"results": str(study), "run": 1, "existed": 0, "copied": 0})
+    assert err.startswith("1/1 digits/iid/local/paper/0  0.")
+    code, out, _ = command("reproduce", *words, "--out", study, "--json")
+    assert json.loads(out)["existed"] == 1
+
+
+def test_json_of_a_ring_before_it_runs(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, port in (("a", 1), ("b", 2)):
+        code, out, err = command("init", name, f"127.0.0.1:{port}", "--identity", name, "--json")
+        made = json.loads(out)
+        assert (code, err) == (0, "")
+        assert (made["name"], made["site"]) == (name, f"{name}/site.toml")
+    words = ["--member", "a/site.toml", "--member", "b/site.toml", "--federation", "trial", "--shape", "8x8"]
+    code, out, _ = command("ring-file", "ring.toml", *words, "--labels", "10", "--json")
+    ring = json.loads(out)
+    assert code == 0
+    assert [member["name"] for member in ring["members"]] == ["a", "b"]
+    assert ring["members"][1]["fingerprint"] == made["fingerprint"]
+    assert json.loads(command("ring-file", "ring.toml", "--json")[1]) == ring
+    code, out, err = command("doctor", "ring.toml", "--identity", "a", "--wait", "0", "--json")
+    found = json.loads(out)
+    assert (code, err, found["passed"], found["digest"]) == (1, "", False, ring["digest"])
+    assert {"about", "passed", "says"} == set(found["checks"][0])
+
+
+def test_json_of_a_download_that_failed(command, tmp_path):
+    code, out, err = command("data", "get", "mnist", "--cache", tmp_path / "cache", "--from", tmp_path, "--json")
+    assert (code, json.loads(out)) == (2, {"cache": str(tmp_path / "cache"), "datasets": []})
+    assert err.startswith("firma: ")
+
+
+def test_every_command_that_prints_results_has_json(command):
+    from firma.cli import COMMANDS
+
+    for name in COMMANDS:
+        for words in ([name],) if name != "data" else (["data", "get"], ["data", "list"]):
+            assert "--json" in command(*words, "--help")[1], name

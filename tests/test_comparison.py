@@ -84,6 +84,7 @@ def test_results_of_an_earlier_version_record_less():
     older = result(seed=1)
     config = {name: value for name, value in older.config.items() if name not in ("set", "wire")}
     assert firma.compare([result(seed=0), replace(older, config=config)])["fedavg"]["mean_accuracy"].seeds == 2
+    assert firma.better([result("local", seed=1)], [replace(older, config=config)]).cases == 1
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,21 @@ def test_several_cases_are_averaged_within_each_seed():
     assert (found.seeds, found.cases, found.wins) == (7, 3, 21)
     assert found.p_value == single.p_value
     assert found.interval == pytest.approx(single.interval)
+
+
+def test_an_unfinished_study_is_judged_by_what_there_is():
+    a = noisy("fibfl", 0.02, range(4), scenario="iid") + noisy("fibfl", 0.02, range(2, 6), scenario="dir-0.1")
+    b = noisy("fedavg", 0, range(4), scenario="iid") + noisy("fedavg", 0, range(2, 6), scenario="dir-0.1")
+    found = firma.better(a, b)
+    assert (found.seeds, found.cases, found.wins, found.verdict) == (6, 2, 8, "better")
+    assert found.reason.endswith("not every case has every seed")
+
+
+def test_a_metric_without_a_value_cannot_be_judged():
+    a, b = noisy("fibfl", 0, range(3)), noisy("fedavg", -0.4, range(3))  # never above one half
+    found = firma.better(a, b, "rounds_to_50")
+    assert (found.verdict, found.reason) == ("cannot be judged", "some seeds have no value")
+    assert math.isnan(found.difference)
 
 
 def test_a_method_may_have_settings_of_its_own():

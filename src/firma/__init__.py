@@ -85,9 +85,12 @@ __all__ = [  # imported on first use, see _HOME
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("firma")
+        try:
+            return version("firma")
+        except PackageNotFoundError:  # run from a copy of the source that was never installed
+            return "0+unknown"
     name = "RunConfig" if name == "Config" else name  # its name in version 0.1
     if name not in _HOME:
         raise AttributeError(f"module 'firma' has no attribute {name!r}")

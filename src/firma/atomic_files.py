@@ -17,7 +17,8 @@ def check_writable(folder: Path, option: str = "out") -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise BadInput(f"{option} = {str(folder)!r}: cannot write to this folder ({error.strerror})") from None
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise BadInput(f"{option} = {str(folder)!r}: cannot write to this folder ({reason})") from None
 
 
 def write_whole(path: Path, content: str) -> None:

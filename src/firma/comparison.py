@@ -224,18 +224,16 @@ def _judged(a: str, b: str, metric: str, pairs: Pairs, comparisons: int = 1) -> 
     every = [value for differences in pairs.values() for value in differences.values()]
     gains = [-value if lower else value for value in every if value is not None]
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-    common: set[int] = set.intersection(*(set(each) for each in pairs.values()))
-    seeds = sorted(common)
-    count = (len(seeds), len(pairs), wins, losses, len(gains) - wins - losses)
-    if len(gains) < len(every):
-        return Comparison(a, b, metric, nan, None, None, "none", "some runs have no value", *count)
-    if not seeds:
-        average = mean([value for value in every if value is not None])
-        return Comparison(a, b, metric, average, None, None, "none", "no seed was run in all cases", *count)
-    found = paired_test([mean([each[seed] or 0.0 for each in pairs.values()]) for seed in seeds], comparisons)
+    by_seed: dict[int, list[float]] = {}
+    for differences in pairs.values():
+        for seed, value in differences.items():
+            by_seed.setdefault(seed, []).append(nan if value is None else value)
+    found = paired_test([mean(by_seed[seed]) for seed in sorted(by_seed)], comparisons)
+    even = all(len(each) == len(pairs) for each in by_seed.values())
+    why = found.reason if even else f"{found.reason}; not every case has every seed"
     return Comparison(
-        a, b, metric, found.mean, found.interval, found.p_value, found.test, found.reason, *count, found.p_paired_t,
-        found.p_sign_flip,
+        a, b, metric, found.mean, found.interval, found.p_value, found.test, why, len(by_seed), len(pairs), wins,
+        losses, len(gains) - wins - losses, found.p_paired_t, found.p_sign_flip,
     )  # fmt: skip
 
 

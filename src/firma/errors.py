@@ -8,9 +8,15 @@ class BadInput(ValueError):
     """The user's input cannot be used; the message names the field, the value and what is allowed."""
 
 
+def suggestion(value: object, allowed: Iterable[str]) -> str:
+    """` (did you mean 'paper'?)` for the allowed word nearest to a misspelt one; empty if none is near."""
+    names = list(allowed)
+    word = str(value)
+    near = get_close_matches(word, names, 1) or get_close_matches(word.lower(), names, 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def unknown(what: str, value: object, allowed: Iterable[str]) -> BadInput:
     """The error for a value that is not among the allowed ones, with the nearest of them as a suggestion."""
     names = list(allowed)
-    near = get_close_matches(str(value), names, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return BadInput(f"{what} {value!r} is unknown{hint}; choose from {', '.join(names)}")
+    return BadInput(f"{what} {value!r} is unknown{suggestion(value, names)}; choose from {', '.join(names)}")

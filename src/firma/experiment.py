@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import firma
 from firma.atomic_files import check_writable
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import Partition, client_inputs, deal, default_scenario, label_proportions
 from firma.data.scenarios import parse
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
@@ -30,13 +30,15 @@ from firma.models.probe import InputSpec
 from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
+from firma.progress import in_notebook, shown
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.schedule import participant_count
-from firma.settings import Hyper, Split, changed_settings, given_settings, hyper_for, split_for
+from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
 from firma.tasks.task import CLASSIFICATION, Task
+from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.local_step import ClientData, as_tensor
 
 __all__ = [
@@ -83,7 +85,12 @@ def run(config: RunConfig) -> Result:
 
 def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Result]:
     """Train every method and seed of a configuration; yields one result at a time."""
-    return execute(resolve(config), on_round or config.on_round)
+    if not isinstance(config, RunConfig):
+        raise TypeError(f"firma.run_all takes a firma.RunConfig, not {type(config).__name__}")
+    experiment = resolve(config)
+    if config.progress or (config.progress is None and in_notebook()):
+        return _execute_visibly(experiment, on_round or config.on_round)
+    return execute(experiment, on_round or config.on_round)
 
 
 def resolve(config: RunConfig) -> Experiment:
@@ -96,6 +103,7 @@ def resolve(config: RunConfig) -> Experiment:
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
     split = split_for(config.preset, settings)
     device_of(config.device)
+    check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset, task=config.task)
     task = _task(config, dataset)
     if split.scored_on == "validation":
@@ -124,7 +132,53 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
     """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
     with started(_engine_options(experiment.config)) as start:
         for planned in experiment.runs:
-            yield _execute(experiment, planned, on_round, start)
+            yield _recorded(experiment, planned, on_round, start)
+
+
+def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterator[Result]:
+    """`execute`, with progress on stderr."""
+    with shown(experiment.rounds, len(experiment.runs)) as show:
+
+        def both(method: str, seed: int, outcome: RoundOutcome) -> None:
+            show(method, seed, outcome)
+            if on_round is not None:
+                on_round(method, seed, outcome)
+
+        yield from execute(experiment, both)
+
+
+def _recorded(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
+    """One run, recorded by the trackers that were asked for; what `on_round` raises is passed on untouched."""
+    config, calling = experiment.config, False
+    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned))
+    with tracked(config.tensorboard, config.mlflow, facts) as tracker:
+
+        def after_round(method: str, seed: int, outcome: RoundOutcome) -> None:
+            nonlocal calling
+            tracker.round(outcome)
+            if on_round is not None:
+                calling = True
+                on_round(method, seed, outcome)
+                calling = False
+
+        try:
+            result = _execute(experiment, planned, after_round, start)
+        except (MemoryError, RuntimeError) as error:
+            if calling or not _is_out_of_memory(error):
+                raise
+            hyper = planned.hyper
+            raise BadInput(
+                f"not enough memory ({str(error).strip().splitlines()[0]}); use fewer clients, or a smaller model or "
+                f"batch: hidden = {hyper.hidden}, embedding = {hyper.embedding}, batch = {hyper.batch}"
+            ) from error
+        tracker.finish(result)
+    return result
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed; torch has a type for it on GPUs only."""
+    signs = ("can't allocate memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def assemble(
@@ -147,6 +201,11 @@ def device_of(name: str) -> torch.device:
     """The torch device of that name, if this machine has it."""
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise unknown("device", name, DEVICES) from None
+    if device.type == "meta":
+        raise BadInput("device = 'meta': its tensors hold no data, so nothing can be trained on it")
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"device = {name!r}: not available on this machine ({str(error).splitlines()[0]})") from None
@@ -278,6 +337,25 @@ def _warn(name: str, text: str) -> None:
         warnings.warn(f"{name}: {text}", UserWarning, stacklevel=2)
 
 
+def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
+    """What is known about a run before its data are split, by the names that its result will use."""
+    config, model = experiment.config, experiment.model
+    unused = () if model.name == "mlp" else SIZES_OF_MLP
+    return {
+        "dataset": experiment.dataset.name,
+        "scenario": experiment.scenario,
+        "clients": experiment.clients,
+        "rounds": experiment.rounds,
+        "participation": config.participation,
+        "preset": config.preset,
+        "model": {"name": model.name, **model.settings},
+        "device": config.device,
+        "wire": config.wire,
+        "hyper": {name: value for name, value in planned.hyper.model_dump().items() if name not in unused},
+        "split": experiment.split.model_dump(),
+    }
+
+
 def _described(
     experiment: Experiment, partition: Partition, federation: Federation, model: ModelRecord
 ) -> dict[str, Any]:
@@ -301,7 +379,7 @@ def _described(
         "device": config.device,
         "wire": config.wire,
         "versions": {
-            "firma": version("firma"),
+            "firma": firma.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
         },

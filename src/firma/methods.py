@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
-from firma.errors import BadInput, unknown
+from firma.errors import BadInput, suggestion, unknown
 
 Topology = Literal["none", "star", "ring"]
 Shares = Literal["nothing", "extractor", "model"]
@@ -131,9 +131,11 @@ def check(row: Method) -> Method:
     what = f"method {row.name!r}"
     for column, allowed in COLUMNS.items():
         if (value := getattr(row, column)) not in allowed:
-            raise BadInput(f"{what}: {column} = {value!r}; must be one of {', '.join(allowed)}")
+            choice = f"must be one of {', '.join(allowed)}{suggestion(value, allowed)}"
+            raise BadInput(f"{what}: {column} = {value!r}; {choice}")
     if row.base and row.base not in METHODS:
-        raise BadInput(f"{what}: base = {row.base!r}; must be one of {', '.join(METHODS)}, or empty")
+        choice = f"must be one of {', '.join(METHODS)}, or empty{suggestion(row.base, METHODS)}"
+        raise BadInput(f"{what}: base = {row.base!r}; {choice}")
     if (row.topology == "none") != (row.shares == "nothing"):
         raise BadInput(
             f"{what}: topology = {row.topology!r} cannot be combined with shares = {row.shares!r}; "

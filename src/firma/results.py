@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from firma.atomic_files import check_writable
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
@@ -83,6 +84,10 @@ class Result:
             raise BadInput(
                 "this result has no model: it was loaded from files, which contain its parameters but not its structure"
             )
+        clients = len(self.parameters)
+        if client not in range(clients):  # neither text nor -1, which torch would take as the last client
+            raise BadInput(f"client = {client!r}: must be an integer from 0 to {clients - 1}")
+        client = int(client)
         frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
         return self.template.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
 
@@ -126,7 +131,7 @@ class Result:
         target = Path(folder)
         if target.exists():
             raise BadInput(f"save: folder {str(target)!r} already exists; choose another folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(target.parent, "save")
         with tempfile.TemporaryDirectory(dir=target.parent) as name:
             draft = Path(name) / "draft"
             draft.mkdir()

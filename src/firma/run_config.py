@@ -33,8 +33,9 @@ else:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PYTHON_ONLY = ("on_round",)  # fields that neither the command line nor a TOML file can state
+PYTHON_ONLY = ("on_round", "progress")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
+_PATHS = ("checkpoint", "tensorboard", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,11 @@ class RunConfig:
     train_curves: Annotated[
         bool, Field(description="Also record loss and main metric on the training data, per round and client.")
     ] = False
-    device: Annotated[str, Field(description="A torch device, such as cuda.")] = "cpu"
+    device: Annotated[
+        str,
+        BeforeValidator(lambda value: str(value) if type(value).__name__ == "device" else value),  # a torch.device
+        Field(description="A torch device, such as cuda."),
+    ] = "cpu"
     workers: Annotated[
         int | None, Field(ge=1, description="Number of clients trained in parallel. Default: one per core.")
     ] = None
@@ -182,6 +187,23 @@ class RunConfig:
             description="Encoding of parameters in messages: float32, bfloat16 (half the bytes) or int8 (a quarter)."
         ),
     ] = "float32"
+    tensorboard: Annotated[
+        str | Path | None,
+        Field(
+            description="Write curves for TensorBoard into this folder, while the run trains. Requires "
+            "pip install 'firma[tensorboard]'."
+        ),
+    ] = None
+    mlflow: Annotated[
+        str | Path | None,
+        Field(
+            description="Record the run in MLflow: URI of a tracking server, or a folder. Requires "
+            "pip install 'firma[mlflow]'."
+        ),
+    ] = None
+    progress: Annotated[
+        bool | None, Field(description="Whether to show progress on stderr. Default: only in notebooks.")
+    ] = field(default=None, repr=False, compare=False)
     on_round: Annotated[OnRound | None, Field(description="Called after each round with (method, seed, outcome).")] = (
         field(default=None, repr=False, compare=False)
     )
@@ -195,6 +217,7 @@ class RunConfig:
             object.__setattr__(self, "backend", path)
         if set is not None:
             object.__setattr__(self, "settings", {**set, **self.settings})
+        _check_types(self)
         for name, adapter in _adapters().items():
             try:
                 object.__setattr__(self, name, adapter.validate_python(getattr(self, name)))
@@ -214,7 +237,8 @@ class RunConfig:
         names = [each if isinstance(each, str) else each.name for each in self.methods]
         options |= {"loss": self.loss and _reference(self.loss), "metric": [_reference(each) for each in self.metric]}
         model = self.model if isinstance(self.model, str) else type(self.model).__name__
-        return options | {"method": names, "model": model, "checkpoint": self.checkpoint and str(self.checkpoint)}
+        paths = {name: str(path) for name in _PATHS if (path := getattr(self, name)) is not None}
+        return options | {"method": names, "model": model} | paths
 
 
 def takes_fields_of(
@@ -228,9 +252,13 @@ def takes_fields_of(
     def decorate(function: Callable[[RunConfig], T]) -> Callable[P, T]:
         @functools.wraps(function)
         def wrapped(*values: P.args, **fields: P.kwargs) -> T:
+            for name in fields:
+                if name not in accepted:
+                    raise TypeError(str(unknown(f"firma.{function.__name__}: parameter", name, descriptions())))
             return function(config(*values, **fields))
 
-        hints, found = get_type_hints(config), inspect.signature(config).parameters.values()
+        accepted = inspect.signature(config).parameters
+        hints, found = get_type_hints(config), accepted.values()
         shown = [each.replace(annotation=hints[each.name]) for each in found if each.name in descriptions()]
         wrapped.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         lines = (
@@ -271,10 +299,10 @@ def from_options(values: Mapping[str, Any]) -> RunConfig:
 def read_toml(path: Path) -> dict[str, Any]:
     """The options in a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows editors add a mark
     except OSError as error:
         raise BadInput(f"config = {str(path)!r}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number of 5000 digits, deep nesting
         raise BadInput(f"config = {str(path)!r}: not valid TOML ({error})") from None
 
 
@@ -283,6 +311,20 @@ def _reference(source: str | Callable[..., Any]) -> str:
     if isinstance(source, str):
         return source
     return f"{getattr(source, '__module__', '?')}:{getattr(source, '__qualname__', type(source).__name__)}"
+
+
+def _check_types(config: RunConfig) -> None:
+    """Refuse what pydantic would accept or would explain badly."""
+    if not isinstance(config.method, str | Method | list | tuple):
+        raise BadInput(f"method = {config.method!r}: must be a name, a firma.Method, or a list of these")
+    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover"):
+        if isinstance(value := getattr(config, name), bool):
+            raise BadInput(f"{name} = {value}: must be a valid integer")
+    if config.on_round is not None and not callable(config.on_round):
+        raise BadInput(f"on_round = {config.on_round!r}: must be a function of (method, seed, outcome)")
+    for name in _PATHS:
+        if getattr(config, name) == "":
+            raise BadInput(f"{name} = '': must not be empty")
 
 
 def _check_combinations(config: RunConfig) -> None:

@@ -18,13 +18,14 @@ ABSENT = "default"  # shown for a setting that a run did not change
 _NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions")
 # What the record of a model (models.record) holds beside what the user asked for.
 _FOLLOWS_FROM_THE_MODEL = ("kind", "inputs", "outputs", "files", "tensors", "architecture", "modules")
-# Neutral values of the settings that a result of an earlier version does not record.
-_UNRECORDED: Mapping[str, Any] = NEUTRAL_SETTINGS
+# Options that results of earlier versions do not record, and the value that they had.
+UNRECORDED_OPTIONS: Mapping[str, Any] = {"device": "cpu", "wire": "float32"}
 
 
 def conditions(config: Mapping[str, Any]) -> Facts:
     """Data set, scenario, every other option, and how the data are split; not the method, its tuning or the seed."""
     found = {name: value for name, value in config.items() if name not in (*_NOT_OPTIONS, "model")}
+    found |= {name: value for name, value in UNRECORDED_OPTIONS.items() if name not in found}
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
     return flat(found) | _model(config.get("model", {})) | flat(config.get("split", {}))
@@ -50,7 +51,7 @@ def tuning(config: Mapping[str, Any]) -> Facts:
 
 def numbers(config: Mapping[str, Any]) -> Facts:
     """Every hyperparameter as it was used."""
-    recorded = {**_UNRECORDED, **config.get("hyper", {})}
+    recorded = {**NEUTRAL_SETTINGS, **config.get("hyper", {})}
     return flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
 
 

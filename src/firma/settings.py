@@ -1,37 +1,51 @@
 """The numbers and switches that `--set` changes, their allowed values, and the presets that fill them in."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from firma.errors import BadInput, unknown
+from firma.errors import BadInput, suggestion, unknown
 from firma.methods import PAPER_NUMBERS, PUBLISHED_NUMBERS, RECOMMENDED_NUMBERS, Method, base_name
 
-Model = TypeVar("Model", bound=BaseModel)
 Preset = Literal["recommended", "paper", "published"]
 PRESETS: tuple[Preset, ...] = ("recommended", "paper", "published")
 EngineName = Literal["simulation", "ray"]
 BackendName = Literal["auto", "autograd"]
 Wire = Literal["float32", "bfloat16", "int8"]
+DEVICES = ("cpu", "cuda", "mps", "xpu")  # the usual kinds of torch devices, to suggest and to complete
 
 
 def _none_word(value: object) -> object:
     return None if isinstance(value, str) and value.lower() in ("none", "auto") else value
 
 
+LARGEST = 2**31 - 1  # of a size: larger ones overflow the integers of torch and of the compiled kernels
 Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Optional = BeforeValidator(_none_word)
 
 
-class Hyper(BaseModel):
-    """The hyperparameters of a method; `--set field=value` changes any of them."""
+class Readable(BaseModel):
+    """Settings whose constructor raises `BadInput`, in one sentence, instead of pydantic's report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rate: float = Field(0.01, gt=0, description="learning rate")
+    if not TYPE_CHECKING:  # type checkers and editors see the fields as parameters
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise BadInput(sentence(error, allowed=type(self).model_fields)) from None
+
+
+class Hyper(Readable):
+    """The hyperparameters of a method; `--set field=value` changes any of them."""
+
+    rate: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
     momentum: Share = Field(0.9, description="momentum of SGD; Adam ignores it")
     batch: Positive = Field(64, description="batch size, in samples")
     epochs: Count = Field(5, description="epochs per round of methods that train the whole model jointly (E)")
@@ -49,10 +63,10 @@ class Hyper(BaseModel):
         "extractor",
         description="what the warm-up averages: extractor (on the ring itself) or model (at a server)",
     )
-    proximal: Annotated[float, Field(ge=0)] = Field(
+    proximal: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         0.0, description="weight μ of the proximal term of FedProx; 0: no proximal term"
     )
-    clip: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
+    clip: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Optional] = Field(
         None, description="maximum norm of a batch's gradient; none: no clipping"
     )
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
@@ -65,10 +79,8 @@ class Hyper(BaseModel):
     )
 
 
-class Split(BaseModel):
+class Split(Readable):
     """How a data set is split among clients; the same for all methods of a comparison."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     split_seed: Annotated[Count | None, Optional] = Field(
         42, description="seed of the split; none: the seed of the run"
@@ -113,22 +125,22 @@ def stable_settings(values: Hyper | Split) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in NEUTRAL_SETTINGS or value != NEUTRAL_SETTINGS[key]}
 
 
-def sentence(error: ValidationError, field: str = "") -> str:
-    """The first problem that pydantic found, as one sentence with field, value and what is allowed."""
+def sentence(error: ValidationError, field: str = "", allowed: Iterable[str] = ()) -> str:
+    """The first problem that pydantic found, as one sentence with field, value and what is allowed.
+
+    `allowed` are the names of the fields, from which the nearest to an unknown one is suggested.
+    """
     first = error.errors()[0]
     field = field or ".".join(str(part) for part in first["loc"] if isinstance(part, int) or part.isidentifier())
-    problem = first["msg"].partition(", unable to parse")[0].replace("Input should be", "must be")
+    if first["type"] == "extra_forbidden" and (names := list(allowed)):
+        return str(unknown("setting", field, names))
+    hint = ""
+    if first["type"] == "literal_error":
+        hint = suggestion(first["input"], re.findall(r"'([^']*)'", first["ctx"]["expected"]))
+    problem = first["msg"].partition(", unable to")[0].replace("Input should be", "must be")
     for wordy, brief in (("greater than or equal to", "at least"), ("less than or equal to", "at most")):
         problem = problem.replace(wordy, brief)
-    return f"{field} = {first['input']!r}: {problem[0].lower()}{problem[1:]}"
-
-
-def build(kind: type[Model], values: Mapping[str, Any]) -> Model:
-    """`kind(**values)` with errors that a user can read."""
-    try:
-        return kind.model_validate(dict(values))
-    except ValidationError as error:
-        raise BadInput(sentence(error)) from None
+    return f"{field} = {first['input']!r}: {problem[0].lower()}{problem[1:]}{hint}"
 
 
 def settings(changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -156,14 +168,14 @@ def hyper_for(method: str | Method, preset: str, changes: Mapping[str, Any]) -> 
     values: dict[str, Any] = dict(numbers.get(base, {}))
     if preset == "published":
         values |= _PUBLISHED_HYPER | dict(PUBLISHED_NUMBERS.get(base, {}))
-    return build(Hyper, values | dict(settings(changes)[0]))
+    return Hyper(**(values | settings(changes)[0]))
 
 
 def split_for(preset: str, changes: Mapping[str, Any]) -> Split:
     """How the data are split under a preset, with the user's changes on top."""
     check_preset(preset)
-    values = _PUBLISHED_SPLIT if preset == "published" else {}
-    return build(Split, values | dict(settings(changes)[1]))
+    values: dict[str, Any] = dict(_PUBLISHED_SPLIT) if preset == "published" else {}
+    return Split(**(values | settings(changes)[1]))
 
 
 def changed_settings(method: str | Method, preset: str, hyper: Hyper, split: Split) -> dict[str, Any]:

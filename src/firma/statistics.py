@@ -52,8 +52,8 @@ class Statistic:
 
 
 def statistic(values: Sequence[float | None]) -> Statistic:
-    """Mean and sample standard deviation of one value per seed; NaN if there is no value for some seed."""
-    numbers = [float(value) for value in values if value is not None]
+    """Mean and sample standard deviation of one value per seed; NaN if there is no finite value for some seed."""
+    numbers = [float(value) for value in values if value is not None and isfinite(value)]
     if len(numbers) < len(values):
         return Statistic(nan, None, len(values))
     return Statistic(mean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -132,6 +133,24 @@ def test_an_error_in_the_users_code_does_not_end_the_sweep_and_is_kept(tmp_path)
     assert not (tmp_path / "failures.json").exists()
 
 
+def test_results_that_are_not_finite_are_a_divergence(tmp_path):
+    cells = expand({"method": "local", "clients": 2, "rounds": 2}, {}).cells
+    result, ring = sweep_execute({})(cells[0], None)
+    broken = np.array([[0.5, 0.5], [0.5, np.nan]])
+    for changed, says in (
+        (replace(result, history=broken), "the test results of round 2 are not finite"),
+        (replace(result, parameters=result.parameters / 0), "parameters of the trained models are not finite"),
+        (replace(result, seconds=float("inf")), "diverged: a metric is not a finite number"),
+    ):
+        with writing(tmp_path):
+            (failed,) = sweep_cells(
+                cells, tmp_path, lambda _: None, lambda *_: None, lambda *_, run=changed: (run, ring)
+            )
+        assert says in failed.error
+        assert read_failures(tmp_path)[0].error == failed.error
+    assert read_cells(tmp_path) == []
+
+
 def test_mistakes_and_missing_files_are_one_sentence(sweep, command):
     for text, words in (("metod = 1", ()), (SMALL, ("--only", "nothing")), (SMALL, ("--engine", "spark")),
                         (SMALL, ("--address", "here:1")), ('dataset = "cifar9"', ())):  # fmt: skip
@@ -212,11 +231,10 @@ def test_folders_of_firma_run_are_reported_alone_and_together(command, tmp_path,
     words = ["--clients", "2", "--rounds", "2", "--set", "epochs=1", "--scenario", "iid", "--seeds", "2"]
     command("run", *words, "--method", "local", "--method", "fedavg", "--out", "one")
     command("run", *words, "--method", "rdfl", "--out", "two")
-    code, out, err = command("report", "one")
+    code, out, err = command("report", "one", "--print", "text")
     assert (code, err) == (0, "")
     assert re.search(r"(local +fedavg|fedavg +local) +1 +2 ", out)
-    page = (tmp_path / "one" / "report.html").read_text()
-    assert "firma run --dataset digits --scenario iid --clients 2 --rounds 2 --preset recommended" in page
+    assert "firma run --dataset digits --scenario iid --clients 2 --rounds 2 --preset recommended" in out
     code, _, err = command("report", "one", "two")
     assert (code, err) == (2, "firma: several folders: --out names the HTML page to write, such as --out report.html\n")
     assert command("report", "one", "two", "--out", "both.html")[0] == 0
@@ -225,8 +243,8 @@ def test_folders_of_firma_run_are_reported_alone_and_together(command, tmp_path,
     assert [group["options"]["method"] for group in document["groups"]] == ["local", "fedavg", "rdfl"]
     assert [group["seeds"] for group in document["groups"]] == [[0, 1]] * 3  # folder one is there twice
     firma.run("digits", "iid", "local", clients=2, rounds=1, settings={"epochs": 1}).save("kept")
-    code, out, _ = command("report", "kept")
-    assert code == 0
+    _, out, _ = command("report", "kept", "--json")
+    assert json.loads(out)["varies"] == []
     code, _, err = command("report", ".")
     assert (code, err) == (2, "firma: results folder '.' contains no results; pass kept one two\n")
     code, _, err = command("report", "nowhere")

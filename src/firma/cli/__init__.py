@@ -1,14 +1,18 @@
-"""The command line: the only package that prints."""
+"""The command line: the only package that prints on stdout."""
 
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import typer
 
+from firma.cli.usage import UsageError, usage_sentence
 from firma.errors import BadInput
 
 
@@ -56,24 +60,45 @@ class _LazyCommands(Mapping[str, Any]):
 
 
 def main() -> None:
-    """Run the command line: exit code 2 for bad input, 130 for Ctrl-C, never a traceback for either."""
+    """Run the command line: exit code 2 for bad input, 130 for Ctrl-C, 1 for a full disk; none has a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as in `firma run >&-`
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        if isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="replace")  # σ is ? where the terminal knows ASCII only
     group = typer.main.get_command(_app())
     group.commands = _LazyCommands()  # type: ignore[attr-defined]  # the group has no commands of its own
-    usual, warnings.formatwarning = warnings.formatwarning, _warning
+    with warnings.catch_warnings():
+        warnings.showwarning = _print_warning
+        sys.exit(_exit_code(group))
+
+
+def _exit_code(group: Any) -> int:
     try:
-        group()
+        code = group(standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
     except BadInput as error:
         print(f"firma: {error}", file=sys.stderr)
-        sys.exit(2)
-    finally:
-        warnings.formatwarning = usual
+    except UsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # typer has printed the help by then
+            print(f"firma: {usage_sentence(error)}", file=sys.stderr)
+    except BrokenPipeError:  # whoever reads the output has seen enough, as in `firma methods | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries, and fails, to write the rest when it exits
+        return 1
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"firma: {error.strerror or error}{where}", file=sys.stderr)
+        return 1
+    return 2
 
 
-def _warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-) -> str:
-    """A warning as one line, without the place in the source from which it comes."""
-    return f"firma: warning: {message}\n"
+def _print_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """A warning as one line; which line of the source it comes from means nothing to the user of a command."""
+    print(f"firma: warning: {message}", file=file or sys.stderr)
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,7 +122,6 @@ def _app() -> typer.Typer:
     app = typer.Typer(
         help="Server-free federated learning: train on a ring, keep every head private.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,33 +1,27 @@
-"""Printing: tables on stdout and progress on stderr for people, one JSON document on stdout for programs."""
+"""Printing: tables on stdout and notices on stderr for people, one JSON document on stdout for programs."""
 
 import json
 import sys
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.measure import Measurement
+from rich.table import Table
 
 out = Console()
 err = Console(stderr=True)
+_WIDEST = 1000  # columns
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout, with every cell whole: a narrow terminal breaks its lines, which can still be read."""
+    widest = out.options.update(max_width=_WIDEST)
+    needed = Measurement.get(out, widest, table)
+    width = max(needed.minimum, min(needed.maximum, 80))
+    (out if needed.minimum <= out.width else Console(width=width)).print(table)
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout and nothing else there."""
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
-
-
-def progress() -> Progress:
-    """A progress bar on stderr; silent if stderr is not a terminal."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )  # fmt: skip
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firma.cli import interruptible
+from firma.cli import completion, interruptible
 from firma.cli.options import Json
 from firma.errors import BadInput, unknown
+from firma.progress import Pace, interactive
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,22 +26,31 @@ commands = typer.Typer(
 @commands.command()
 @interruptible
 def get(
-    name: Annotated[list[str], typer.Argument(metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.")],
+    name: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME", help="mnist, fashion-mnist, cifar10 or all.", autocompletion=completion.public_datasets
+        ),
+    ],
     cache: Cache = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(help="Download from web, npm or debian; repeatable. Default: all, in this order."),
+        typer.Option(
+            help="Download from web, npm or debian; repeatable. Default: all, in this order.",
+            autocompletion=completion.words("web", "npm", "debian"),
+        ),
     ] = None,
     files: Annotated[
         Path | None,
         typer.Option("--from", help="Import from this folder or .tar.gz file, which contains the published files."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Download public data sets into the cache and verify them by SHA-256; a cached one is only verified.
 
     Example: firma data get mnist
     """
-    from firma.cli.console import out
+    from firma.cli.console import err, out, print_json
     from firma.data.cache import cache_folder
     from firma.data.catalogue import PUBLIC
     from firma.data.download import get as get_set
@@ -50,13 +60,18 @@ def get(
     sources = _sources(source)
     if files is not None and len(chosen) > 1:
         raise BadInput(f"--from {str(files)!r} requires exactly one data set, not {len(chosen)}")
-    folder, failures = cache_folder(cache), []
+    folder, failures, stored = cache_folder(cache), [], []
     for known in chosen:
         with _bar() as bar:
-            task = bar.add_task(known.name, total=None)
+            task, pace = bar.add_task(known.name, total=None), Pace()
 
-            def show(what: str, done: int, total: int | None, bar: "Progress" = bar, task: Any = task) -> None:
+            def show(
+                what: str, done: int, total: int | None, bar: "Progress" = bar, task: Any = task, pace: Pace = pace
+            ) -> None:
                 bar.update(task, description=what, completed=done, total=total)
+                if bar.disable and pace.due():
+                    of = f" of {total / 1e6:,.0f}" if total else ""
+                    err.print(f"{what}: {done / 1e6:,.0f}{of} MB", soft_wrap=True, highlight=False, markup=False)
 
             try:
                 fetched = get_set(known, folder, show, sources, files)
@@ -66,7 +81,11 @@ def get(
             except KeyboardInterrupt:
                 _interrupted(known.name)
                 raise typer.Exit(130) from None
-        out.print(f"{known.name}: {'stored in' if fetched else 'already in'} {folder}", soft_wrap=True)
+        stored.append({"name": known.name, "downloaded": fetched})
+        if not json:
+            out.print(f"{known.name}: {'stored in' if fetched else 'already in'} {folder}", soft_wrap=True)
+    if json:
+        print_json({"cache": str(folder), "datasets": stored})
     if failures:
         raise BadInput("\n".join(failures))
 
@@ -78,7 +97,7 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import out, print_json, print_table
     from firma.data.cache import cache_folder
 
     folder = cache_folder(cache)
@@ -94,7 +113,7 @@ def list_sets(cache: Cache = None, json: Json = False) -> None:
             row["name"], "yes" if row["present"] else "no", size, f"{row['train']:,}", f"{row['test']:,}", shape,
             row["licence"],
         )  # fmt: skip
-    out.print(table)
+    print_table(table)
     out.print(f"Cache: {folder}", soft_wrap=True)
 
 
@@ -141,4 +160,4 @@ def _bar() -> "Progress":
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn(),
     )  # fmt: skip
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    return Progress(*columns, console=err, transient=True, disable=not interactive(err))

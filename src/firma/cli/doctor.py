@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from firma.cli.options import Json
 from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
 
 
@@ -13,13 +14,25 @@ def doctor(
     listen: Listen = None,
     model: AllowedModel = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
+    json: Json = False,
 ) -> None:
     """Check the ring before a run. Exit code 1: a check failed. Members may run it at the same time."""
     needs_extra()
+    from firma.cli.console import print_json
     from firma.peer.doctor import probe
     from firma.peer.ring_file import read_ring
 
     agreed = read_ring(ring)
+    if json:
+        findings = [
+            {"about": each.about, "passed": each.passed, "says": each.says}
+            for each in probe(agreed, identity, listen, wait, model)
+        ]
+        passed = all(each["passed"] for each in findings)
+        print_json({"digest": agreed.digest.hex(), "passed": passed, "checks": findings})
+        if not passed:
+            raise typer.Exit(1)
+        return
     typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
     failed = 0
     for finding in probe(agreed, identity, listen, wait, model):

@@ -1,12 +1,14 @@
 """`firma join`: take part in a real ring, round by round."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from firma.cli import completion
 from firma.cli.options import Json
 from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
+from firma.settings import Wire
 from firma.tasks.task import MAIN, TITLES
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ def join(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last round that all members have.")
     ] = False,
-    device: Annotated[str, typer.Option(help="torch device.")] = "cpu",
-    wire: Annotated[str | None, typer.Option(help=_WIRE)] = None,
+    device: Annotated[str, typer.Option(help="torch device.", autocompletion=completion.devices)] = "cpu",
+    wire: Annotated[str | None, typer.Option(help=_WIRE, autocompletion=completion.words(*get_args(Wire)))] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,

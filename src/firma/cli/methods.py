@@ -25,7 +25,7 @@ def methods(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import out, print_json, print_table
 
     if as_markdown:
         print(markdown())
@@ -40,11 +40,11 @@ def methods(
     table = Table("column", *METHODS, title="Design table", box=SIMPLE_HEAD, padding=0)
     for column in COLUMNS:
         table.add_row(column, *(str(getattr(row, column)) for row in METHODS.values()))
-    out.print(table)
+    print_table(table)
     checks = Table("property", *METHODS, title="Properties", box=SIMPLE_HEAD, padding=0)
     for name in properties(METHODS[DEFAULT_METHOD]):
         checks.add_row(name, *("yes" if properties(row)[name] else "·" for row in METHODS.values()))
-    out.print(checks)
+    print_table(checks)
     out.print(
         'Columns can be changed: --method "fibfl++:order=given" is fibfl++ without the 2-opt ring order.',
         markup=False,

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
+from firma.cli import completion
 from firma.errors import BadInput
 from firma.run_config import RunConfig, descriptions, option_fields
 from firma.settings import Hyper, Split
@@ -23,15 +24,18 @@ SETTINGS = (
         for name, field in kind.model_fields.items()
     )
 )
-Dataset = Annotated[str, typer.Option(help=DATASET_HELP)]
-Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP)]
+Dataset = Annotated[str, typer.Option(help=DATASET_HELP, autocompletion=completion.datasets)]
+Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP, autocompletion=completion.scenarios)]
 Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
 Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
-Preset = Annotated[str, typer.Option(help=_HELP["preset"])]
+Preset = Annotated[str, typer.Option(help=_HELP["preset"], autocompletion=completion.presets)]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
 Address = Annotated[str | None, typer.Option(help=_HELP["address"])]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")]
-Changes = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"])]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help=_HELP["settings"], autocompletion=completion.settings),
+]
 ModelChanges = Annotated[list[str] | None, typer.Option("--model-set", metavar="KEY=VALUE", help=_HELP["model_set"])]
 _FLAGS = {"settings": "--set", "model_set": "--model-set"}
 
@@ -63,9 +67,17 @@ def run_parameters() -> list[Parameter]:
             text += f" Default: {default}."
         kind, flag, metavar = _kind(name, hints[name])
         words = (flag,) if flag else ()
-        hint = Annotated[kind, typer.Option(*words, metavar=metavar, help=text)]  # type: ignore[valid-type]
+        option = typer.Option(*words, metavar=metavar, help=text, autocompletion=_completion(name, hints[name]))
+        hint = Annotated[kind, option]  # type: ignore[valid-type]
         made.append(Parameter(name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None, annotation=hint))
     return made
+
+
+def _completion(name: str, hint: Any) -> completion.Completion | None:
+    """What the Tab key offers for a field: the words of its type, or those of a list for this field."""
+    if get_origin(hint) is Literal:
+        return completion.words(*get_args(hint))
+    return completion.OF_FIELD.get(name)
 
 
 def _kind(name: str, hint: Any) -> tuple[Any, str | None, str | None]:

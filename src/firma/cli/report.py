@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli.options import Json
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from firma.comparison import ComparisonTable
@@ -172,7 +172,7 @@ def print_tables(tables: "Sequence[Table]", form: str, part: str) -> None:
     from firma.report.table import RENDERERS
 
     if form not in RENDERERS:
-        raise BadInput(f"--print {form!r}: unknown format; choose from {', '.join(RENDERERS)}")
+        raise unknown("--print: format", form, RENDERERS)
     chosen = [table for table in tables if part in table.name]
     if not chosen:
         names = ", ".join(table.name for table in tables)

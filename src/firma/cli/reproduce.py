@@ -2,27 +2,45 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from firma.cli.options import ENGINE_HELP, Address, Changes, changes
-from firma.errors import BadInput
+from firma.cli import completion
+from firma.cli.options import ENGINE_HELP, Address, Changes, Json, changes
+from firma.errors import BadInput, suggestion
+from firma.settings import EngineName
 
 if TYPE_CHECKING:
     from firma.sweep.cells import Cell
 
 Several = list[str] | None
+ENGINES = get_args(EngineName)
 
 
 def reproduce(
-    dataset: Annotated[Several, typer.Option(help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.")] = None,
-    scenario: Annotated[Several, typer.Option(help="A scenario; repeatable. Default: the paper's seven.")] = None,
+    dataset: Annotated[
+        Several,
+        typer.Option(
+            help="digits, mnist, fashion-mnist, cifar10 or all; repeatable.", autocompletion=completion.study_datasets
+        ),
+    ] = None,
+    scenario: Annotated[
+        Several,
+        typer.Option(help="A scenario; repeatable. Default: the paper's seven.", autocompletion=completion.scenarios),
+    ] = None,
     method: Annotated[
-        Several, typer.Option(help="A method, or one with changed columns; repeatable. Default: all.")
+        Several,
+        typer.Option(
+            help="A method, or one with changed columns; repeatable. Default: all.", autocompletion=completion.methods
+        ),
     ] = None,
     preset: Annotated[
-        Several, typer.Option(help="published, paper or recommended; repeatable. Default: published and paper.")
+        Several,
+        typer.Option(
+            help="published, paper or recommended; repeatable. Default: published and paper.",
+            autocompletion=completion.presets,
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds N; they are 0 to N-1.")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="Number of rounds. Default: as in the paper.")] = None,
@@ -43,7 +61,12 @@ def reproduce(
         Path("results/study")
     ),
     set_: Changes = None,
-    engine: Annotated[str, typer.Option(help=f"{ENGINE_HELP} On ray, each cell runs on one core.")] = "simulation",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help=f"{ENGINE_HELP} On ray, each cell runs on one core.", autocompletion=completion.words(*ENGINES)
+        ),
+    ] = "simulation",
     address: Address = None,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="List the cells that would be run, without running them.")
@@ -54,6 +77,7 @@ def reproduce(
             "--rings", help="Only order the rings of these cells, without training, and write what 2-opt saves."
         ),
     ] = False,
+    json: Json = False,
 ) -> None:
     """Run the paper's study: data sets x scenarios x methods x presets x seeds.
 
@@ -62,6 +86,7 @@ def reproduce(
     Example: firma reproduce --dataset digits --seeds 3 --out results/study
     """
     from firma.cli.console import out as console
+    from firma.cli.console import print_json
     from firma.cli.sweep_progress import print_interrupted, tracked
     from firma.paper.grid import Choice, cells
     from firma.sweep.runner import run_cells, run_cells_on_ray
@@ -71,17 +96,21 @@ def reproduce(
         dataset or (), scenario or (), method or (), preset or (), seeds, rounds, clients, only, ablations,
         changes(set_),
     )  # fmt: skip
-    if engine not in ("simulation", "ray"):
-        raise BadInput(f"engine = {engine!r}: must be 'simulation' or 'ray'")
+    if engine not in ENGINES:
+        raise BadInput(f"engine = {engine!r}: must be 'simulation' or 'ray'{suggestion(engine, ENGINES)}")
     if address is not None and engine != "ray":
         raise BadInput("--address requires --engine ray")
     wanted = cells(choice)
     if dry:
-        for cell in missing(wanted, out):
-            console.print(cell.name, soft_wrap=True, highlight=False)
+        names = [cell.name for cell in missing(wanted, out)]
+        if json:
+            print_json({"results": str(out), "cells": names})
+        else:
+            for name in names:
+                console.print(name, soft_wrap=True, highlight=False)
         return
     if rings:
-        _order_rings(wanted, out)
+        _order_rings(wanted, out, json)
         return
     with writing(out):
         copied = copy_between_presets(wanted, out)
@@ -100,16 +129,21 @@ def reproduce(
         except KeyboardInterrupt:
             print_interrupted(written, len(left))
             raise typer.Exit(130) from None
-    existed = f"{len(wanted) - len(left) - copied} already existed"
+    existing = len(wanted) - len(left) - copied
+    if json:
+        print_json({"results": str(out), "run": written, "existed": existing, "copied": copied})
+        return
+    existed = f"{existing} already existed"
     same = f", {copied} copied from another preset with the same settings" if copied else ""
     console.print(
         f"{written} cells run, {existed}{same}; results are in {out}. Next: firma report {out}", soft_wrap=True
     )
 
 
-def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
+def _order_rings(cells: "Sequence[Cell]", folder: Path, json: bool) -> None:
     """Write what 2-opt saves for every preset, data set and scenario of the cells, without training."""
     from firma.cli.console import out as console
+    from firma.cli.console import print_json
     from firma.data.catalogue import SIZES
     from firma.sweep.ring_savings import order_rings, save_ring_orders
     from firma.sweep.store import writing
@@ -121,4 +155,7 @@ def _order_rings(cells: "Sequence[Cell]", folder: Path) -> None:
     with writing(folder):
         found = list(order_rings(cells))
         path = save_ring_orders(folder, found)
+    if json:
+        print_json({"results": str(folder), "rings": len(found), "written": [str(path)]})
+        return
     console.print(f"{len(found)} rings ordered: {path}. Next: firma report {folder}", soft_wrap=True)

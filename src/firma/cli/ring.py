@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from firma.cli import completion
 from firma.cli.options import Changes, Clients, Dataset, Json, Participation, Preset, Scenario, Seed, changes
 from firma.methods import DEFAULT_METHOD
 
@@ -14,7 +15,10 @@ def ring(
     clients: Clients = None,
     preset: Preset = "recommended",
     method: Annotated[
-        str, typer.Option(help="A method with topology ring; its passes and retention are used.")
+        str,
+        typer.Option(
+            help="A method with topology ring; its passes and retention are used.", autocompletion=completion.methods
+        ),
     ] = DEFAULT_METHOD,
     participation: Participation = 1.0,
     seed: Seed = 0,
@@ -30,7 +34,7 @@ def ring(
     """
     from rich.table import Table
 
-    from firma.cli.console import out, print_json
+    from firma.cli.console import print_json, print_table
     from firma.ring_cost import ring_report
 
     report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed, participation)
@@ -53,4 +57,4 @@ def ring(
     table.add_row("spectral radius, one pass", f"{report['spectral_radius_pass']:.4f}")
     table.add_row("spectral radius, whole round", f"{report['spectral_radius_round']:.4f}")
     table.add_row("smallest influence", f"{report['min_influence']:.2e}")
-    out.print(table)
+    print_table(table)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, ModelChanges, changes, model_changes
+from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
@@ -50,6 +50,7 @@ def ring_file(
     gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
     quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
     set_: Changes = None,
+    json: Json = False,
 ) -> None:
     """Write a ring file from the members' site.toml files, or check one and show what was agreed.
 
@@ -83,12 +84,21 @@ def ring_file(
             write_whole(path, ring_toml(checked(values)))
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
-    _show_ring(path, read_ring(path))
+    _show_ring(path, read_ring(path), json)
 
 
-def _show_ring(path: Path, ring: "Ring") -> None:
+def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
+    from firma.cli.console import print_json
     from firma.peer.identity import fingerprint
 
+    if json:
+        members = [
+            {"name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode())}
+            for each in ring.members
+        ]
+        agreed = {key: getattr(ring, key) for key in ("federation", "method", "rounds", "seed")}
+        print_json({"path": str(path)} | agreed | {"members": members, "digest": ring.digest.hex()})
+        return
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     task = ring.task
     if task.model != "mlp":

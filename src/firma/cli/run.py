@@ -46,6 +46,7 @@ _COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, str]]] = {
 }
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
 
 
 def run(
@@ -54,6 +55,7 @@ def run(
         Path | None, typer.Option(help="Write results.json and a figure (accuracy.png) into this folder.")
     ] = None,
     verbose: _Verbose = False,
+    quiet: _Quiet = False,
     json: Json = False,
     path: _Path = None,
     **options: Any,  # one for each field of RunConfig: see the signature below
@@ -67,12 +69,15 @@ def run(
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
-    folder = out or (Path(str(values.pop("out"))) if "out" in values else None)
+    written = values.pop("out", None)
+    if not isinstance(written, str | None):
+        raise BadInput(f"out = {written!r}: must be the path of a folder")
+    folder = out or (Path(written) if written is not None else None)
     values = _merged(values, options, path)
     experiment = resolve(from_options(values))
     if folder is not None:
         check_writable(folder)
-    results = _train(experiment)
+    results = _train(experiment, quiet)
     document = {
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
@@ -124,12 +129,12 @@ def _missing(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def _train(experiment: "Experiment") -> "list[Result]":
+def _train(experiment: "Experiment", quiet: bool) -> "list[Result]":
     """All runs; an interruption is answered with what was saved."""
     from firma.cli.console import err
 
     try:
-        return _train_with_progress(experiment)
+        return _train_with_progress(experiment, quiet)
     except KeyboardInterrupt:
         saved, folder = "no results were written", experiment.config.checkpoint
         if folder is not None:
@@ -138,22 +143,17 @@ def _train(experiment: "Experiment") -> "list[Result]":
         raise typer.Exit(130) from None
 
 
-def _train_with_progress(experiment: "Experiment") -> "list[Result]":
-    """All runs, behind a progress bar that counts rounds."""
-    from firma.cli.console import progress
-    from firma.engines.engine import RoundOutcome
+def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]":
+    """All runs, with their progress on stderr."""
     from firma.experiment import execute
+    from firma.progress import shown
 
-    with progress() as bar:
-        note = "the first run on a machine compiles the kernels"
-        if experiment.config.engine == "ray":
-            note = "Ray and its workers take about ten seconds to start"
-        task = bar.add_task("starting", total=experiment.rounds * len(experiment.runs), note=note)
-
-        def on_round(name: str, seed: int, outcome: RoundOutcome) -> None:
-            note = f"round {outcome.number + 1}: {outcome.scores.mean():.3f}"
-            bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
-
+    if quiet:
+        return list(execute(experiment))
+    note = "the first run on a machine compiles the kernels"
+    if experiment.config.engine == "ray":
+        note = "Ray and its workers take about ten seconds to start"
+    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
         return list(execute(experiment, on_round))
 
 
@@ -171,7 +171,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     """The comparison table and, where asked for, the audit's findings."""
     from rich.table import Table
 
-    from firma.cli.console import out
+    from firma.cli.console import out, print_table
     from firma.comparison import compare
     from firma.schedule import participant_count
 
@@ -186,7 +186,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():
         table.add_row(name, *(_cell(metrics[key], form, key) for key, form in columns.values()))
-    out.print(table)
+    print_table(table)
     if facts["dropped"]:
         dropped = ", ".join(map(str, facts["dropped"]))
         out.print(f"Clients left out, too few samples: {dropped} (--set min_samples=1 includes all).")

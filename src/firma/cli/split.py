@@ -59,7 +59,7 @@ def _show(found: "Overview", path: Path | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from firma.cli.console import out
+    from firma.cli.console import out, print_table
 
     title = f"{found.dataset}, {found.scenario}, {len(found.names)} clients (preset {found.preset})"
     out.print(title, "Training samples of each class, and all training and test samples:", sep="\n", soft_wrap=True)
@@ -81,7 +81,7 @@ def _show(found: "Overview", path: Path | None) -> None:
     blank = [""] * (len(table.columns) - 3)
     table.add_section()
     table.add_row("all", *blank, f"{found.train.sum():,}", f"{found.test.sum():,}")
-    out.print(table)
+    print_table(table)
     if len(found.names) > _MOST_CLIENTS:
         out.print(f"… and {len(found.names) - _MOST_CLIENTS} more clients: --json shows all.")
     if found.dropped:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from firma.cli import completion
 from firma.cli.options import ENGINE_HELP, Address, Json
+from firma.settings import EngineName
 
 if TYPE_CHECKING:
     from firma.sweep.cells import Cell
@@ -36,7 +38,11 @@ def sweep(
         int | None, typer.Option(min=1, help="Number of clients trained in parallel. Default: one per core.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help=f"{ENGINE_HELP} On ray, each run uses one core. Default: simulation.")
+        str | None,
+        typer.Option(
+            help=f"{ENGINE_HELP} On ray, each run uses one core. Default: simulation.",
+            autocompletion=completion.words(*get_args(EngineName)),
+        ),
     ] = None,
     address: Address = None,
     dry: Annotated[

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from firma.progress import Pace, duration, interactive
+
 if TYPE_CHECKING:
     from firma.engines.engine import RoundOutcome
     from firma.sweep.cells import Cell
@@ -23,7 +25,7 @@ def print_interrupted(written: int, left: int) -> None:
 
 
 class Tracker:
-    """Progress of a sweep: reported after every round on a progress bar, after every cell in a log."""
+    """Progress of a sweep: after every round on a progress bar; after every cell, and during long ones, in a log."""
 
     def __init__(
         self, left: "Sequence[Cell]", wanted: int, say: Callable[[str, str, float], None], often: bool
@@ -33,6 +35,7 @@ class Tracker:
         self.cost, self.total = cost, sum(cost(cell) for cell in left)
         self.left, self.wanted, self.say, self.often = left, wanted, say, often
         self.finished, self.worked, self.part, self.started = 0, 0.0, 0.0, time.monotonic()
+        self.pace = Pace()
 
     def start(self, cell: "Cell") -> None:
         """A cell has been started."""
@@ -60,7 +63,7 @@ class Tracker:
         self._say(cell, what, whole=True)
 
     def _say(self, cell: "Cell", what: str, whole: bool = False) -> None:
-        if whole or self.often:
+        if whole or self.often or self.pace.due():
             count = self.wanted - len(self.left) + self.finished
             self.say(f"{count}/{self.wanted}", f"{cell.name}  {what}{self._time_left()}", self._share())
 
@@ -72,7 +75,7 @@ class Tracker:
         share = self._share()
         if not 0 < share < 1:
             return ""
-        return f", about {_duration((time.monotonic() - self.started) * (1 - share) / share)} left"
+        return f", about {duration((time.monotonic() - self.started) * (1 - share) / share)} left"
 
 
 @contextmanager
@@ -82,7 +85,7 @@ def tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[Tracker]:
 
     from firma.cli.console import err
 
-    if not err.is_terminal:
+    if not interactive(err):
         yield Tracker(left, wanted, _print_line, False)
         return
     columns = (TextColumn("{task.fields[count]}"), BarColumn(20), TextColumn("{task.description}", markup=False))
@@ -100,10 +103,3 @@ def _print_line(count: str, what: str, share: float) -> None:
 
     del share
     err.print(count, what, soft_wrap=True, highlight=False, markup=False)
-
-
-def _duration(seconds: float) -> str:
-    """90 as 2 min, 9000 as 2.5 h."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firma.data.dataset import Array
-from firma.errors import BadInput
+from firma.errors import BadInput, suggestion
 
 _PLAIN = ("iid", "natural")
 _NUMBERED = re.compile(r"(dir|quantity|rotate)-(\d+\.?\d*(?:e-?\d+)?|\.\d+)|(skew)-(\d+)")
@@ -38,7 +38,9 @@ def parse(text: str) -> Scenario:
         scenario = Scenario(found[1] or found[3], float(found[2] or found[4]))
         if 0 < scenario.number < float("inf"):
             return scenario
-    raise BadInput(f"scenario {text!r} is invalid; choose from {CHOICES}; {_NUMBERS}")
+    kind = text.partition("-")[0]
+    hint = "" if kind in _KINDS else suggestion(kind, _KINDS)
+    raise BadInput(f"scenario {text!r} is invalid{hint}; choose from {CHOICES}; {_NUMBERS}")
 
 
 _KINDS = ("iid", "dir", "skew", "quantity", "rotate", "natural")

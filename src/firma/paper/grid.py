@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from firma.data.catalogue import SIZES
 from firma.data.scenarios import parse
-from firma.errors import BadInput
+from firma.errors import BadInput, suggestion
 from firma.methods import METHODS, ablations
 from firma.settings import Preset, check_preset
 from firma.sweep.cells import Cell, key
@@ -58,7 +58,8 @@ def cells(choice: Choice) -> list[Cell]:
     """
     for name in choice.datasets:
         if name not in DATASETS and name != "all":
-            raise BadInput(f"--dataset {name} is not part of the study; choose from {', '.join(DATASETS)}, all")
+            hint = suggestion(name, DATASETS)
+            raise BadInput(f"--dataset {name} is not part of the study{hint}; choose from {', '.join(DATASETS)}, all")
     scenarios = _in_order(choice.scenarios, _FIRST_SCENARIOS, SCENARIOS)
     for name in scenarios:
         parse(name)

@@ -59,7 +59,7 @@ def drawn(picture: Picture) -> Drawing:
     from matplotlib import rc_context
 
     buffer = BytesIO()
-    with rc_context({"svg.hashsalt": "firma"}):
+    with rc_context({"svg.hashsalt": "firma", "svg.fonttype": "none"}):
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
     return Drawing(picture.name, picture.caption, buffer.getvalue())
 

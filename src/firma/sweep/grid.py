@@ -37,7 +37,7 @@ from firma.settings import hyper_for, split_for
 from firma.sweep.cells import Cell, key
 
 # How runs are computed, not what: one value for the whole sweep, and no part of a run's key.
-EXECUTION = ("engine", "address", "workers", "checkpoint", "recover")
+EXECUTION = ("engine", "address", "workers", "checkpoint", "recover", "tensorboard", "mlflow")
 _OWN_KEYS = ("grid", "out")
 _OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set")
 # Where the default of an option has changed: the value that runs had before, which is left out of their keys.
@@ -90,7 +90,7 @@ def expand(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Grid:
 def _check_execution(stated: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> None:
     """Refuse what cannot be done: on Ray each run uses one core of some node, which keeps no checkpoint."""
     if from_options(stated).engine == "ray":
-        found = [name for name in ("workers", "checkpoint", "recover") if name in stated]
+        found = [name for name in EXECUTION if name in stated and name not in ("engine", "address")]
         found += ["device"] if any(each.get("device", "cpu") != "cpu" for each in runs) else []
         if found:
             raise BadInput(

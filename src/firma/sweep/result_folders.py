@@ -69,7 +69,7 @@ def _of_run(path: Path) -> list[StoredCell]:
 
 def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were stated; data that came from Python have no name to repeat them by."""
-    left_out = ("method", "seed", "seeds", "checkpoint", "address", "recover", "engine")
+    left_out = ("method", "seed", "seeds", "checkpoint", "address", "recover", "engine", "tensorboard", "mlflow")
     usual = {each.name: each.default for each in fields(RunConfig) if each.name not in ("dataset", "preset")}
     return {
         name: value

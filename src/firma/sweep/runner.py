@@ -143,12 +143,15 @@ def _attempt(cell: Cell, execute: Execute, on_round: OnRound | None) -> FailedCe
 def _saved(
     folder: Path, cell: Cell, outcome: FailedCell | tuple[Result, Mapping[str, Any]]
 ) -> FinishedCell | FailedCell:
-    if isinstance(outcome, FailedCell):
-        record_failure(folder, cell, outcome.error, outcome.details)
-        return outcome
-    save(folder, cell, *outcome)
-    forget_failure(folder, cell)
-    return FinishedCell(cell, outcome[0])
+    if not isinstance(outcome, FailedCell):
+        try:
+            save(folder, cell, *outcome)
+            forget_failure(folder, cell)
+            return FinishedCell(cell, outcome[0])
+        except ValueError as error:  # a number that JSON does not have
+            outcome = FailedCell(cell, f"diverged: a metric is not a finite number ({error})")
+    record_failure(folder, cell, outcome.error, outcome.details)
+    return outcome
 
 
 def check_data(cells: Sequence[Cell]) -> None:

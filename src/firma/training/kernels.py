@@ -7,6 +7,7 @@ by piece and used up by the optimiser while it is in the cache. All floats are f
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 import math
+import warnings
 
 import llvmlite.binding
 import numpy as np
@@ -23,8 +24,26 @@ _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
 # Helpers are inlined, always: compiled by themselves and inside a caller, their sums come out in another order, and
 # which of the two a process uses depends on whether it compiled or loaded from disk.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
-_compiled = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)
-_inlined = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST, forceinline=True)
+
+
+def _compiled(function, forceinline=False):
+    """The function, compiled on its first call; kept on disk, in the first of Numba's folders that can be written."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": _FAST, "forceinline": forceinline}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # all of them are read-only, as in many containers
+        warnings.warn(
+            "compiled kernels cannot be kept on disk, so every process compiles them again, for some 15 seconds; set "
+            "NUMBA_CACHE_DIR to a folder that can be written",
+            RuntimeWarning,
+            stacklevel=1,  # one place, so that it is said once
+        )
+        return njit(**options)(function)
+
+
+def _inlined(function):
+    return _compiled(function, forceinline=True)
+
 
 # Columns of the table of blocks: the model, then where a block keeps what the backward pass needs.
 INPUTS, OUTPUTS, WEIGHT, BIAS, GAIN, SHIFT, RELU, NORMED, OUT, SCALES, COLUMNS = range(11)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.metadata import version
 from typing import Literal
 
+import firma
 from firma.errors import BadInput
 from firma.peer.identity import check_address
 from firma.peer.ring_file import Ring
@@ -106,7 +106,7 @@ class RoundMetrics:
 
 def node_metrics(node: Node) -> Iterator[Family]:
     """What left, what was refused, and when each member was last heard."""
-    yield Family("firma_info", "gauge", "Version of FIRMA at this site.", {version("firma"): 1}, "version")
+    yield Family("firma_info", "gauge", "Version of FIRMA at this site.", {firma.__version__: 1}, "version")
     about = "Bytes of messages to a member, message headers included."
     yield Family("firma_sent_bytes_total", "counter", about, node.audit_log.totals(), "member")
     about = "Messages and heartbeats that were refused, by kind."
