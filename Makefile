@@ -2,9 +2,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := dev,tables,peer,ray,tensorboard
+EXTRAS := dev,tables,hf,peer,ray,tensorboard
+PIP_FLOWER := .venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt
 
-.PHONY: run ring setup data browser test slow check lint bench clean
+.PHONY: run ring setup data browser test test-flower slow check lint bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method all --clients 5 --rounds 10 --out results/digits-skew-1
@@ -18,6 +19,10 @@ setup: .venv/.installed-all
 # One worker per core; GROUPS in tests/conftest.py says which tests never run at the same time.
 test: .venv/.installed-all
 	$(BIN)/python -m pytest --numprocesses auto
+
+# Flower apps, in an environment of their own: Flower needs older versions of protobuf, typer, rich and packaging.
+test-flower: .venv-flower/.installed
+	FLWR_TELEMETRY_ENABLED=0 .venv-flower/bin/python -m pytest tests/flower
 
 # What takes minutes: larger searches, every member killed at every point of a round, faults by the dice.
 slow: .venv/.installed-all
@@ -57,5 +62,14 @@ check: lint test
 	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
 
+.venv-flower/pyvenv.cfg:
+	$(PYTHON) -m venv .venv-flower
+
+.venv-flower/.installed: .venv-flower/pyvenv.cfg pyproject.toml constraints-flower.txt
+	@echo "Setting up .venv-flower (a minute or two the first time) ..."
+	$(PIP_FLOWER) torch
+	$(PIP_FLOWER) -e '.[flower,peer]' flwr-datasets hypothesis pytest
+	@touch $@
+
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-flower build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -40,6 +41,8 @@ GROUPS = {
     # They share one page, which takes five seconds to render.
     "browser": ("report/test_browser.py",),
 }
+# `make test-flower` runs them in an environment of its own, which has Flower.
+collect_ignore = [] if find_spec("flwr") else ["flower"]
 FEATURES, CLASSES = 12, 4
 SIZES = (37, 64, 21, 50, 16, 33)  # unequal, with short last batches
 
@@ -104,7 +107,11 @@ def make_federation() -> Make:
 
 @pytest.fixture
 def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
-    """`command(*words)` runs `firma` with these words and gives (exit code, stdout, stderr)."""
+    """`command(*words)` runs `firma` with these words and gives (exit code, stdout, stderr).
+
+    What it says does not depend on how long it takes: no line of progress before ten minutes.
+    """
+    monkeypatch.setattr("firma.progress.FIRST", 600.0)
 
     def call(*words):  # type: ignore[no-untyped-def]
         monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])

@@ -242,10 +242,11 @@ def test_ctrl_c_says_what_a_checkpoint_holds(start, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err == (
+    assert err.endswith(  # on a slow machine after lines of progress
         f"firma: interrupted; completed rounds are saved in {tmp_path / 'state'}; run the same command again to "
         "continue\n"
     )
+    assert "Traceback" not in err
     assert list(tmp_path.glob("state/*/round-*"))
 
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from firma.atomic_files import check_writable
+from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
 from firma.metrics import summarise
 from firma.models.split_model import SplitModel
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _FORMAT = 1
+_STANDARDISERS = "standardisers.jsonl"  # one line for each client
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +39,9 @@ class Result:
     are the other metrics by name, NaN where a client has none (results of a sweep keep the last round of them). `order`
     is the ring. The final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each
     client by name, such as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one
-    for all clients, or one for each.
+    for all clients, or one for each. If inputs were standardised, `standardisers` are the N
+    clients' ways to do it, which new data have to go through: `result.model(i)` takes
+    `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -54,6 +58,7 @@ class Result:
     template: SplitModel | None = field(default=None, repr=False)
     buffers: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
+    standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
     curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     @property
@@ -136,6 +141,8 @@ class Result:
             draft = Path(name) / "draft"
             draft.mkdir()
             (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
+            if self.standardisers:
+                (draft / _STANDARDISERS).write_text("\n".join(each.as_json() for each in self.standardisers) + "\n")
             if self.parameters is not None:
                 save_file(self._tensors(), draft / "parameters.safetensors")
             shutil.move(draft, target)
@@ -164,6 +171,10 @@ def load(folder: str | os.PathLike[str]) -> Result:
         values = from_dict(document)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"load: folder {str(source)!r} does not contain a saved result ({error})") from None
+    lines = source / _STANDARDISERS
+    if lines.exists():
+        fitted = tuple(standardiser_from_json(line) for line in lines.read_text().splitlines())
+        values = replace(values, standardisers=fitted)
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values

@@ -28,6 +28,7 @@ COMMANDS = {
     "run": Entry("run", "run", settings=True),
     "methods": Entry("methods", "methods"),
     "models": Entry("models", "models"),
+    "flower": Entry("flower", "flower"),
     "ring": Entry("ring", "ring", settings=True),
     "split": Entry("split", "split", settings=True),
     "sweep": Entry("sweep", "sweep", settings=True),

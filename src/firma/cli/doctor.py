@@ -5,7 +5,15 @@ from typing import Annotated
 import typer
 
 from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.peer_options import (
+    DEFAULT_IDENTITY,
+    AllowedModel,
+    FlowerAppName,
+    IdentityFolder,
+    Listen,
+    RingPath,
+    needs_extra,
+)
 
 
 def doctor(
@@ -13,6 +21,7 @@ def doctor(
     identity: IdentityFolder = DEFAULT_IDENTITY,
     listen: Listen = None,
     model: AllowedModel = None,
+    app: FlowerAppName = None,
     wait: Annotated[float, typer.Option(help="Seconds to wait for the other members to answer.", min=0)] = 10.0,
     json: Json = False,
 ) -> None:
@@ -26,7 +35,7 @@ def doctor(
     if json:
         findings = [
             {"about": each.about, "passed": each.passed, "says": each.says}
-            for each in probe(agreed, identity, listen, wait, model)
+            for each in probe(agreed, identity, listen, wait, model, app)
         ]
         passed = all(each["passed"] for each in findings)
         print_json({"digest": agreed.digest.hex(), "passed": passed, "checks": findings})
@@ -35,7 +44,7 @@ def doctor(
         return
     typer.echo(f"ring file  valid, digest {agreed.digest.hex()}")
     failed = 0
-    for finding in probe(agreed, identity, listen, wait, model):
+    for finding in probe(agreed, identity, listen, wait, model, app):
         failed += not finding.passed
         typer.echo(f"{'pass' if finding.passed else 'FAIL'}  {finding.about}: {finding.says}")
     if failed:

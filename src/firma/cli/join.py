@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from firma.cli import completion
-from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, AllowedModel, IdentityFolder, Listen, RingPath, needs_extra
+from firma.cli.options import Json, toml_values
+from firma.cli.peer_options import (
+    DEFAULT_IDENTITY,
+    AllowedModel,
+    FlowerAppName,
+    IdentityFolder,
+    Listen,
+    RingPath,
+    needs_extra,
+)
+from firma.errors import BadInput
 from firma.settings import Wire
 from firma.tasks.task import MAIN, TITLES
 
@@ -18,13 +27,16 @@ if TYPE_CHECKING:
 _WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
 _VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
 _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
 def join(
     ring: RingPath,
-    data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")],
+    data: Annotated[
+        str, typer.Option(help="This site's samples: PATH.npz, PATH.csv, PATH.parquet or a folder of images.")
+    ] = "",
     identity: IdentityFolder = DEFAULT_IDENTITY,
     state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
     listen: Listen = None,
@@ -37,6 +49,8 @@ def join(
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     model: AllowedModel = None,
+    app: FlowerAppName = None,
+    node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -54,9 +68,12 @@ def join(
     if listen is not None:
         check_address(listen)
     sends = checked_wire(wire) if wire is not None else None
+    agreed = read_ring(ring)
+    if not data and agreed.flower is None:
+        raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
     setup = Setup(
-        read_ring(ring), load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with, model,
+        agreed, load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
+        begin_with, model, app, toml_values(node_config, "--node-config"),
     )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)

@@ -1,5 +1,6 @@
 """Options that several commands share, and the options of `firma run`, made from the fields of `RunConfig`."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from inspect import Parameter
@@ -26,7 +27,7 @@ SETTINGS = (
 )
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP, autocompletion=completion.datasets)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP, autocompletion=completion.scenarios)]
-Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
+Clients = Annotated[int | None, typer.Option(min=1, help=_HELP["clients"])]
 Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"], autocompletion=completion.presets)]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]
@@ -49,6 +50,17 @@ def changes(pairs: Sequence[str] | None, flag: str = "--set", example: str = "ra
             raise BadInput(f"{flag} {pair!r}: must have the form KEY=VALUE, such as {example}")
         settings[key] = value
     return settings
+
+
+def toml_values(pairs: Sequence[str] | None, flag: str) -> dict[str, bool | int | float | str]:
+    """`["epochs=2", "path='mine.csv'"]` as a dictionary of TOML values; what is none is text."""
+    found = {}
+    for key, value in changes(pairs, flag, "batch-size=32").items():
+        try:
+            found[key] = tomllib.loads(f"value = {value}")["value"]
+        except ValueError:
+            found[key] = value
+    return found
 
 
 def model_changes(pairs: Sequence[str] | None) -> dict[str, Any]:

@@ -10,6 +10,10 @@ from firma.errors import BadInput
 IdentityFolder = Annotated[Path, typer.Option(help="Folder with this site's key and certificate.")]
 RingPath = Annotated[Path, typer.Argument(help="Ring file that all members share.")]
 Listen = Annotated[str | None, typer.Option(help="HOST:PORT to listen on. Default: as in the ring file.")]
+FlowerAppName = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:ATTRIBUTE", help="Flower app that this site agrees to run, if the ring file has one."),
+]
 AllowedModel = Annotated[
     str | None,
     typer.Option(help="MODULE:FUNCTION that this site agrees to run; required if the ring file names such code."),

@@ -1,7 +1,7 @@
 """`firma ring-file`: what all members of a ring agree on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,13 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
+            "columns are in another order is put right, one that lacks some is refused."
+        ),
+    ] = "",
     task: Annotated[
         str,
         typer.Option(
@@ -42,6 +49,12 @@ def ring_file(
     dtype: Annotated[
         str, typer.Option(help="What the model reads: float32, or int64 for tokens. Default: as the model requires.")
     ] = "",
+    flower: Annotated[
+        Path | None,
+        typer.Option(
+            help="A Flower app in place of --shape and --labels: its flower.toml, or the folder that holds it."
+        ),
+    ] = None,
     proportions: Annotated[
         str, typer.Option(help="What members publish about their classes: plain, noisy or none.")
     ] = "plain",
@@ -68,16 +81,37 @@ def ring_file(
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
         settings, parameters = changes(set_), model_changes(model_set)
-        if model == "mlp":  # its sizes are settings of the run
-            settings, parameters = settings | parameters, {}
-        agreed = {
-            "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "model": model,
-            "model_set": parameters, "head": head, "kind": task, "edges": _edges(edges),
-        } | ({"dtype": dtype} if dtype else {})  # fmt: skip
+        if flower is not None:
+            if (
+                shape
+                or columns
+                or labels
+                or model != "mlp"
+                or parameters
+                or head
+                or dtype
+                or edges
+                or task != "classification"
+            ):
+                raise BadInput(
+                    "--flower cannot be combined with --shape, --columns, --labels, --task, --edges, --model, "
+                    "--model-set, --head and --dtype: the app has its own data and model"
+                )
+            learnt: dict[str, Any] = {"flower": _app(flower)}
+        else:
+            if model == "mlp":  # its sizes are settings of the run
+                settings, parameters = settings | parameters, {}
+            features = [name.strip() for name in columns.split(",")] if columns else []
+            agreed = {
+                "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+                "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
+                "edges": _edges(edges),
+            } | ({"dtype": dtype} if dtype else {})  # fmt: skip
+            learnt = {"task": stated(agreed, seed)}
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
-            "task": stated(agreed, seed),
+            **learnt,
             "members": [read_site(each).model_dump() for each in member],
         }  # fmt: skip
         try:
@@ -85,6 +119,16 @@ def ring_file(
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
     _show_ring(path, read_ring(path), json)
+
+
+def _app(flower: Path) -> dict[str, object]:
+    """A Flower app with the hashes of its files."""
+    from firma.flower.app_code import code_files, importable
+    from firma.flower.description import read
+
+    app = read(flower)
+    importable(flower if flower.is_dir() else flower.parent)
+    return app.model_dump(mode="json") | {"files": code_files(app.app)}
 
 
 def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
@@ -101,14 +145,20 @@ def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
         return
     typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
     task = ring.task
-    if task.model != "mlp":
+    if ring.flower is not None:
+        typer.echo(f"  Flower app {ring.flower.app}, head {', '.join(map(str, ring.flower.head))}")
+    elif task.model != "mlp":
         head = f", head {task.head}" if task.head else ""
         parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
         typer.echo(f"  model {task.model}{head}{parameters}")
-    for name, digest in task.files.items():
+    for name, digest in (task if ring.flower is None else ring.flower).files.items():
         typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    if ring.task.columns:
+        typer.echo(f"  columns: {', '.join(ring.task.columns)}")
+    if ring.standardise:
+        typer.echo("  each site standardises its inputs by its own training data")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
 
 

@@ -11,7 +11,7 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
-from firma.tasks.task import TaskName
+from firma.tasks.task import TITLES, TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
@@ -66,6 +66,7 @@ def run(
     """
     from firma.atomic_files import check_writable
     from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
@@ -74,7 +75,8 @@ def run(
         raise BadInput(f"out = {written!r}: must be the path of a folder")
     folder = out or (Path(written) if written is not None else None)
     values = _merged(values, options, path)
-    experiment = resolve(from_options(values))
+    with reading() as show:
+        experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
     results = _train(experiment, quiet)
@@ -153,7 +155,8 @@ def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]
     note = "the first run on a machine compiles the kernels"
     if experiment.config.engine == "ray":
         note = "Ray and its workers take about ten seconds to start"
-    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
+    metric = TITLES[experiment.task.main]
+    with shown(experiment.rounds, len(experiment.runs), metric, note) as on_round:
         return list(execute(experiment, on_round))
 
 

@@ -22,8 +22,7 @@ from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memo
 from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
-from firma.tasks.scores import scores
-from firma.training.backend import Backend, seeded, train_round
+from firma.training.backend import Backend, metrics, seeded, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
 from firma.training.preflight import prepare
 
@@ -172,6 +171,11 @@ class ClientGroup:
         said = self.backend.described(self.workers.count)
         return f"{said}; one at a time because {self.workers.obstacle}" if self.workers.obstacle else said
 
+    @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client; a client that is trained by others may say so only when it has trained."""
+        return [len(client.data.labels) for client in self.clients]
+
     def shared(self, plan: RoundPlan) -> Tensor:
         """(n, …) view of what the plan shares."""
         return self.stack[:, self.layout.span(plan.part)]
@@ -204,16 +208,16 @@ class ClientGroup:
         numbers = (client.number for client in clients)
         self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
         by_client = [self._tested[number] for number in self.numbers]
-        return {name: np.array([each[name] for each in by_client]) for name in by_client[0]}
+        return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
     def test_one(self, trainer: Trainer, client: Client) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
-            found = scores(task, trainer.outputs(client, test=True), client.data.test_labels)
+            found = metrics(self.backend, trainer, client, task, test=True)
             if not task.train_curves:
                 return found
-            seen = scores(task, trainer.outputs(client, test=False), client.data.labels)
+            seen = metrics(self.backend, trainer, client, task, test=False)
         return found | {f"train_{name}": seen[name] for name in ("loss", task.main)}
 
     def buffers(self) -> list[dict[str, Array]]:

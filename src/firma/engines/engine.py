@@ -18,6 +18,7 @@ from firma.privacy.message_audit import Audit
 from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.tasks.task import CLASSIFICATION, Task
+from firma.training.backend import Backend
 from firma.training.local_step import ClientData, Recipe, recipe
 
 
@@ -33,7 +34,7 @@ class Federation:
     data: Sequence[ClientData]
     models: Sequence[SplitModel]  # what each client starts from; a single one is shared by all
     device: torch.device
-    backend: str = "auto"  # how clients are trained: auto, or autograd
+    backend: str | Backend = "auto"  # how clients are trained: auto, autograd, or a ready-made backend
     workers: int | None = None  # clients trained at a time; None: one per core
     wire: Wire = "float32"  # how parameters are encoded in messages
     task: Task = CLASSIFICATION

@@ -36,6 +36,11 @@ class Simulation:
         return self.backend.outward(self._group.stack)
 
     @property
+    def sizes(self) -> list[int]:
+        """Training samples of every client."""
+        return self._group.sizes
+
+    @property
     def buffers(self) -> list[dict[str, Tensor]]:
         """The private buffers of every client's model, such as running means, by name."""
         return [{name: torch.from_numpy(kept) for name, kept in each.items()} for each in self._group.buffers()]
@@ -75,7 +80,7 @@ class Simulation:
         if self.audit is not None or run.wire != "float32":
             return self._exchange(plan, accuracies, self.audit or Audit(self.layout, neighbours(run.order)))
         shared, ring = self._group.shared(plan), run.ring(plan)
-        match kind.mixture(plan, ring, run.sizes, accuracies):
+        match kind.mixture(plan, ring, self.sizes, accuracies):
             case Blocks() as blocks:
                 self._group.mix(plan, blocks)
             case Average(by_client):
@@ -95,7 +100,7 @@ class Simulation:
         """
         run, whole = self.federation, self.parameters
         shared = whole[:, self.layout.span(plan.part)]
-        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), run.sizes
+        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self.sizes
         if plan.participants is not None:
             audit.neighbours_in[plan.number] = neighbours(ring)
         members = {

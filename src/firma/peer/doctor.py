@@ -73,7 +73,9 @@ class Finding:
     says: str
 
 
-def probe(ring: Ring, folder: Path, listen: str | None, wait: float, model: str | None = None) -> Iterator[Finding]:
+def probe(
+    ring: Ring, folder: Path, listen: str | None, wait: float, model: str | None = None, app: str | None = None
+) -> Iterator[Finding]:
     """All probes; heartbeats of other doctors are answered meanwhile, so that members can run it at the same time."""
     try:
         identity = load_identity(folder)
@@ -84,12 +86,11 @@ def probe(ring: Ring, folder: Path, listen: str | None, wait: float, model: str 
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     try:
-        check_consent(ring.task, model)
-        terms = terms_of(ring, _blank(ring, me))
+        terms = terms_of(ring, _blank(ring, me, model, app))
     except BadInput as error:
-        yield Finding(False, "model", str(error))
+        yield Finding(False, "model" if ring.flower is None else "Flower app", str(error))
         return
-    yield Finding(True, "model", _built(ring))
+    yield Finding(True, "model" if ring.flower is None else "Flower app", _built(ring))
     process = random_process()
 
     def probing() -> Heartbeat:
@@ -180,6 +181,8 @@ def _advice(address: str, trouble: str, own: bool) -> str:
 
 
 def _built(ring: Ring) -> str:
+    if ring.flower is not None:
+        return f"{ring.flower.app} is the code in the ring file ({len(ring.flower.files)} files)"
     task = ring.task
     if task.is_own_code:
         files = f"{len(task.files)} files" if len(task.files) > 1 else next(iter(task.files))
@@ -187,8 +190,14 @@ def _built(ring: Ring) -> str:
     return f"{task.model}, built in"
 
 
-def _blank(ring: Ring, me: int) -> LocalSite:
+def _blank(ring: Ring, me: int, model: str | None, app: str | None) -> LocalSite:
     """The agreed model with no data, for its signature."""
+    if ring.flower is not None:
+        from firma.peer.flower_site import check_app, learner
+
+        check_app(ring.flower, app)
+        return LocalSite(ring, me, learner(ring, me, {}), torch.device("cpu"))
+    check_consent(ring.task, model)
     shape = (1, *ring.task.shape)
     nothing, labels = np.zeros(shape, ring.task.dtype), np.zeros(1, np.int64)
     own = Dataset("none", nothing, labels, nothing, labels, len(ring.task.labels), task=ring.task.kind)

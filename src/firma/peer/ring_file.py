@@ -12,13 +12,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.flower.description import FlowerApp, check_package
+from firma.flower.requirements import check_head, hyper_of, trainable
 from firma.methods import DEFAULT_METHOD, Method, lookup
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
 from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
-from firma.settings import Hyper, Preset, hyper_for, sentence
+from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
 from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -26,7 +28,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
-    "kind": "classification", "edges": [],
+    "kind": "classification", "edges": [], "columns": [],
 }  # fmt: skip
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -51,13 +53,15 @@ class Task(BaseModel):
     A model is a built-in name or MODULE:FUNCTION. Its code does not travel: every site must have it, and `files` holds
     the SHA-256 of each file of it, `layout` the shapes of the tensors that members send, and `frozen` the SHA-256 of
     the parameters that are never trained, so that a site that would build another model notices.
+
+    `columns` are the features of a table in their order; a site whose table has them in another order is put right.
     """
 
     model_config = _STRICT
 
-    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
-    labels: tuple[str, ...] = Field(min_length=1)
-    scale: float = Field(1 / 255, gt=0)
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), min_length=1)  # missing where an app trains
+    labels: tuple[str, ...] = Field(default=(), min_length=1)
+    scale: float = Field(default=1 / 255, gt=0)
     model: Annotated[str, AfterValidator(checked_name)] = "mlp"
     model_set: Mapping[str, Any] = Field(default_factory=dict)  # parameters of the model
     head: str = ""  # where one module is cut: the name of its head
@@ -65,7 +69,7 @@ class Task(BaseModel):
     layout: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default_factory=dict)
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
-
+    columns: tuple[str, ...] = ()
     kind: TaskName = "classification"
     edges: tuple[float, ...] = ()
 
@@ -110,7 +114,8 @@ class Ring(BaseModel):
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
     quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
-    task: Task
+    task: Task = Field(default_factory=Task)
+    flower: FlowerApp | None = None  # what trains in place of the task's model
     members: tuple[Site, ...] = Field(min_length=2)
 
     @property
@@ -124,9 +129,15 @@ class Ring(BaseModel):
         return hyper_for(self.method, self.preset, self.set)
 
     @property
+    def standardise(self) -> bool:
+        """Whether each site standardises its inputs by its own training data."""
+        return split_for(self.preset, self.set).standardise == "per-client"
+
+    @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        agreed = self.model_dump(mode="json") | {"task": self.task.stable()}
+        agreed = self.model_dump(mode="json", exclude={"flower"} if self.flower is None else None)
+        agreed["task"] = self.task.stable()
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
 
     @property
@@ -179,11 +190,13 @@ def checked(values: Mapping[str, Any]) -> Ring:
         ring = Ring.model_validate(dict(values))
     except ValidationError as error:
         raise BadInput(f"ring file: {sentence(error)}") from None
+    _check_flower(ring)
     _check_members(ring)
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
     if endless:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
-    _check_model(ring)
+    if ring.flower is None:
+        _check_model(ring)
     row, hyper = ring.row, ring.hyper
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
@@ -193,6 +206,26 @@ def checked(values: Mapping[str, Any]) -> Ring:
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
         )
     return ring
+
+
+def _check_flower(ring: Ring) -> None:
+    """A ring has either a task or a Flower app; an app must be one that peers can train."""
+    if ring.flower is None:
+        missing = [name for name in ("shape", "labels") if not getattr(ring.task, name)]
+        if missing:
+            raise BadInput(f"ring file: task.{missing[0]} is missing")
+        return
+    try:
+        trainable(ring.row)
+        hyper_of(ring.row, ring.set)
+        check_head(ring.row, ring.flower.head, ())
+        check_package(ring.flower)
+        if not ring.flower.files:
+            raise BadInput("flower.files is missing: the hashes of the app's files, which firma ring-file writes")
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
+    if ring.task != Task():
+        raise BadInput("ring file: [task] cannot be combined with [flower], whose app has its own data and model")
 
 
 def _check_members(ring: Ring) -> None:
@@ -212,7 +245,16 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")
-    _check_task(ring)
+    columns = ring.task.columns
+    if columns and (len(columns),) != ring.task.shape:
+        raise BadInput(
+            f"ring file: {len(columns)} columns for inputs of shape {ring.task.shape}; the shape must be "
+            f"({len(columns)},)"
+        )
+    if len(set(columns)) < len(columns):
+        raise BadInput("ring file: columns must not repeat")
+    if ring.flower is None:
+        _check_task(ring)
 
 
 def _check_task(ring: Ring) -> None:
@@ -243,6 +285,10 @@ def _check_model(ring: Ring) -> None:
             f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
             "with firma ring-file"
         )
+    if ring.standardise and task.dtype == "int64":
+        raise BadInput(
+            "ring file: standardise = 'per-client' cannot be combined with dtype = 'int64': tokens have no mean"
+        )
     for name, value in task.model_set.items():
         every = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(each, float) and not math.isfinite(each) for each in every):
@@ -258,11 +304,18 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = ring.model_dump(mode="json", exclude={"members", "task", "set"})
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
-    task = ring.task.stable()
-    inner = {f"task.{key}": task.pop(key) for key in ("model_set", "layout", "files") if key in task}
-    for title, table in {"set": dict(ring.set), "task": task, **inner}.items():
+    tables: dict[str, Mapping[str, Any]] = {"set": dict(ring.set)}
+    if ring.flower is None:
+        task = ring.task.stable()
+        inner = {f"task.{key}": task.pop(key) for key in ("model_set", "layout", "files") if key in task}
+        tables |= {"task": task, **inner}
+    else:
+        flower = ring.flower.model_dump(mode="json")
+        inner = {f"flower.{key}": flower.pop(key) for key, value in list(flower.items()) if isinstance(value, dict)}
+        tables |= {"flower": flower, **inner}
+    for title, table in tables.items():
         lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)
 

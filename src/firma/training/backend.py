@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
-from firma.tasks.scores import gate_score
+from firma.tasks.scores import gate_score, scores
+from firma.tasks.task import Task
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
 from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
@@ -46,6 +47,8 @@ class Backend:
     draws: bool  # layers may draw from generators of the whole process
     smallest: int = 1  # samples that a batch must have
     notes: tuple[str, ...] = ()  # what else is worth knowing, for people
+    # Metrics on a client's test or training data, the task's main one among them, where a trainer knows metrics only
+    reports: Callable[[Trainer, Client, bool], Mapping[str, float]] | None = None
 
     def described(self, count: int) -> str:
         """How clients are trained, that many at a time, and why."""
@@ -119,11 +122,25 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
     Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
     with seeded(backend, seed, "layers", client.number, plan.number):
-        trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
+        trainer.train(client, replace(job, number=plan.number), generator(seed, "batches", client.number, plan.number))
     if plan.gate is None:
         return 1.0
     with seeded(backend, seed, "evaluation", client.number):
-        return gate_score(job.recipe.task, trainer.outputs(client, test=False), client.data.labels)
+        return gate_accuracy(backend, trainer, client, job.recipe.task)
+
+
+def metrics(backend: Backend, trainer: Trainer, client: Client, task: Task, test: bool) -> dict[str, float]:
+    """Every metric of the task on a client's test or training data: computed, or as the backend reports them."""
+    if backend.reports is not None:
+        return dict(backend.reports(trainer, client, test))
+    return scores(task, trainer.outputs(client, test), client.data.test_labels if test else client.data.labels)
+
+
+def gate_accuracy(backend: Backend, trainer: Trainer, client: Client, task: Task) -> float:
+    """What the accuracy gate compares, on a client's training data: computed, or as the backend reports it."""
+    if backend.reports is not None:
+        return backend.reports(trainer, client, False)[task.main]
+    return gate_score(task, trainer.outputs(client, test=False), client.data.labels)
 
 
 def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> AbstractContextManager[None]:
@@ -140,8 +157,11 @@ def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
 def resume(backend: Backend, client: Client, saved: Mapping[str, Tensor]) -> None:
     """The inverse of `portable`, in place; `KeyError` if something that the client remembers was not saved."""
     for name, tensor in ({"parameters": client.parameters} | client.memory).items():
-        layout = _is_flat(client, name, tensor)
-        tensor.copy_(backend.inward(saved[name]) if layout else saved[name])
+        values = backend.inward(saved[name]) if _is_flat(client, name, tensor) else saved[name]
+        if name in client.memory and values.shape != tensor.shape:  # what grows as a client trains
+            client.memory[name] = values.clone()
+        else:
+            tensor.copy_(values)
 
 
 def _outward(backend: Backend, client: Client, name: str, tensor: Tensor) -> Tensor:

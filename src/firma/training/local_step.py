@@ -191,6 +191,7 @@ class Job:
     recipe: Recipe
     phases: tuple[Phase, ...]
     batch: int
+    number: int = 0  # of the round, from 0
 
 
 class Trainer(Protocol):

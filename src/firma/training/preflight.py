@@ -33,14 +33,17 @@ def prepare(
     batch: int,
     phases: Iterable[Phase],
     data: Sequence[ClientData],
-    wanted: str = "auto",
+    wanted: str | Backend = "auto",
 ) -> Backend:
     """The backend that trains these clients with these phases.
 
     Compiled kernels prove themselves: for each kind of phase, one step on a few samples of the first client must be
     autograd's; if it is not, a warning says so and autograd is used. A model with layers of unknown behaviour is tried:
     what it cannot be trained on, what it changes besides parameters and buffers, and which parameters it does not use.
+    A ready-made backend is taken as it is.
     """
+    if isinstance(wanted, Backend):
+        return wanted
     model = models[0]
     _check_layouts(models)
     trains = [each.trains for each in phases if each.epochs > 0]

@@ -134,7 +134,8 @@ def begin(site: LocalSite, folder: Path) -> None:
         raise BadInput(f"--begin-with {str(folder)!r} holds no checkpoint")
     saved = read(folder, latest(folder), None)
     both = (upgraded(saved.tensors, site.client), _tensors(site))
-    shapes = [{name: tuple(tensor.shape) for name, tensor in held.items()} for held in both]
+    grows = {name for name, tensor in both[1].items() if not tensor.numel()}  # what may have any size
+    shapes = [{name: name in grows or tuple(tensor.shape) for name, tensor in held.items()} for held in both]
     if shapes[0] != shapes[1] or saved.architecture not in ("", site.architecture):
         raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
     restore(site, saved)

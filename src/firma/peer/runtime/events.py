@@ -127,6 +127,7 @@ class Trained:
     number: int  # round, from 0
     shared: Tensor
     accuracy: float
+    samples: int | None = None  # that it trained on, where that is known only now
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
+from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
 from firma.models.architecture import digest
 from firma.models.build import with_data
 from firma.models.probe import InputSpec
+from firma.models.split_model import SplitModel
 from firma.peer.agreed_model import agreed_model, agreed_spec
 from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
-from firma.tasks.scores import gate_score, scores
 from firma.tasks.targets import bins
 from firma.tasks.task import Task as JudgedTask
-from firma.training.backend import seeded, train_round
+from firma.training.backend import Backend, gate_accuracy, metrics, seeded, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
 from firma.training.preflight import prepare
 
@@ -29,8 +30,11 @@ _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, wi
 
 
 def load_own(path: str, task: Task) -> Dataset:
-    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
-    own = load_dataset(_located(path, task), task=task.kind)
+    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes.
+
+    A table's columns are put into the order of the ring file, if that lists them.
+    """
+    own = columns_in_order(load_dataset(_located(path, task), task=task.kind), task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
@@ -47,8 +51,9 @@ def load_own(path: str, task: Task) -> Dataset:
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
     scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
     return Dataset(
-        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale
-    )
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale,
+        columns=own.columns,
+    )  # fmt: skip
 
 
 def _agreed_type(path: str, stored: NDArray[np.generic], task: Task) -> NDArray[np.generic]:
@@ -65,6 +70,27 @@ def _agreed_type(path: str, stored: NDArray[np.generic], task: Task) -> NDArray[
             "(dtype = 'int64')"
         )
     return whole
+
+
+def standardised_own(own: Dataset) -> tuple[Dataset, Standardiser]:
+    """This site's data scaled by the mean and deviation of its training data, and these statistics: they stay here."""
+    fitted = fit_standardiser(own.x_train, own.scale)
+    return replace(own, x_train=fitted.apply(own.x_train), x_test=fitted.apply(own.x_test), scale=1.0), fitted
+
+
+def columns_in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
+    """A table with its columns in this order; data whose columns have no names are returned as they are."""
+    if not columns or not own.columns or own.columns == columns:
+        return own
+    for what, names in (
+        ("lacks column", [name for name in columns if name not in own.columns]),
+        ("has column", [name for name in own.columns if name not in columns]),
+    ):
+        if names:
+            other = "which the ring file requires" if what == "lacks column" else "which is not in the ring file"
+            raise BadInput(f"data = {path!r}: {what} {names[0]!r}, {other}; it lists {_listed(columns)}")
+    order = [own.columns.index(name) for name in columns]
+    return replace(own, x_train=own.x_train[:, order], x_test=own.x_test[:, order], columns=columns)
 
 
 def _located(path: str, task: Task) -> Path:
@@ -127,27 +153,47 @@ def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(share) for share in shares)
 
 
+@dataclass(frozen=True)
+class Learner:
+    """What a site trains: the model that it starts from, its samples, and the backend that trains it."""
+
+    model: SplitModel
+    data: ClientData
+    backend: Backend
+
+
 class LocalSite:
     """One client and its trainer. `shared` is the extractor in torch's layout, which is also the wire's."""
 
-    def __init__(self, ring: Ring, me: int, own: Dataset, device: torch.device) -> None:
+    def __init__(self, ring: Ring, me: int, own: Dataset | Learner, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
+        self.task = JudgedTask(ring.task.kind)
+        self._recipe = recipe(self.row, self.hyper, self.task)
+        learner = own if isinstance(own, Learner) else self._learner(me, own, device)
+        self.layout, self.backend = learner.model.layout(), learner.backend
+        self.architecture = digest(learner.model, code=False)  # the ring file answers for the code
+        self._workers = WorkerPool(self.backend, 1, 1)
+        self.processor = 0.0  # seconds of a core that training took
+        start = self.backend.inward(learner.model.flat()).to(device)
+        self.client = new_client(me, learner.data, start, learner.model, self._recipe)
+
+    def _learner(self, me: int, own: Dataset, device: torch.device) -> Learner:
+        """The agreed model on this site's data set."""
+        ring = self.ring
         number = me if self.hyper.initial == "per-client" else 0
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
         spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
         model = agreed_model(ring, spec, inputs, number)
-        self.layout = model.layout()
-        self.architecture = digest(model, code=False)  # the ring file answers for the code
-        self.task = JudgedTask(ring.task.kind)
-        self._recipe = recipe(self.row, self.hyper, self.task)
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
         phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
-        self.backend = prepare([model], device, self._recipe, self.hyper.batch, phases, [data])
-        self._workers = WorkerPool(self.backend, 1, 1)
-        self.processor = 0.0  # seconds of a core that training took
-        self.client = new_client(me, data, self.backend.inward(model.flat()).to(device), model, self._recipe)
+        return Learner(model, data, prepare([model], device, self._recipe, self.hyper.batch, phases, [data]))
+
+    @property
+    def samples(self) -> int:
+        """Training samples; a Flower app says only when it has trained how many it has."""
+        return len(self.client.data.labels)
 
     @property
     def parameters(self) -> Tensor:
@@ -180,9 +226,9 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
-            accuracy = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
+            reached = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
             self.processor += time.thread_time() - before
-            return accuracy
+            return reached
 
         return self._workers.each([self.client], work)[0]
 
@@ -200,7 +246,7 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> float:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return gate_score(self.task, trainer.outputs(client, test=False), client.data.labels)
+                return gate_accuracy(self.backend, trainer, client, self.task)
 
         return self._workers.each([stand_in], work)[0]
 
@@ -209,7 +255,7 @@ class LocalSite:
 
         def work(trainer: Trainer, client: Client) -> dict[str, float]:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
-                return scores(self.task, trainer.outputs(client, test=True), client.data.test_labels)
+                return metrics(self.backend, trainer, client, self.task, test=True)
 
         return self._workers.each([self.client], work)[0]
 

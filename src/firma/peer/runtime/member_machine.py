@@ -428,8 +428,9 @@ class Member:
         assert view is not None  # it is current
         assert trained is not None
         score = (lambda sender, _: self._scores[sender]) if self._verifies(plan) else None
+        samples = start.samples if trained.samples is None else trained.samples
         part = Participant(
-            self._me, view.order, trained.shared, trained.accuracy, start.samples, start.wire, score
+            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score
         )  # fmt: skip
         self._exchanges, self._arrived, self._weights = exchange(plan, part), {}, {}
         return self._advance(now)

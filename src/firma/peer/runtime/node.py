@@ -5,7 +5,7 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firma.atomic_files import write_whole
+from firma.data.dataset import Dataset
+from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.flower.description import Scalar
 from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
@@ -25,7 +29,15 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.local_training import LocalSite, check_gate, load_own, noisy_proportions, proportions
+from firma.peer.runtime.local_training import (
+    Learner,
+    LocalSite,
+    check_gate,
+    load_own,
+    noisy_proportions,
+    proportions,
+    standardised_own,
+)
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
@@ -67,6 +79,23 @@ class Setup:
     metrics: str | None = None  # HOST:PORT of /metrics
     begin_with: Path | None = None  # the state folder of an earlier ring, whose last round this one starts from
     model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
+    app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
+    node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
+
+
+def flower_learner(setup: Setup, me: int) -> Learner:
+    """The Flower app of the ring file at this site."""
+    from firma.peer.flower_site import check_app, learner
+
+    assert setup.ring.flower is not None  # the caller has asked
+    check_app(setup.ring.flower, setup.app)
+    if setup.data:
+        raise BadInput(f"--data {setup.data!r}: the Flower app of the ring file loads its own data; use --node-config")
+    if setup.device != "cpu":
+        raise BadInput(f"--device {setup.device}: the Flower app of the ring file chooses its own device")
+    if setup.verify_gate:
+        raise BadInput("--verify-gate: a Flower app cannot score the extractors of neighbours on its training data")
+    return learner(setup.ring, me, setup.node_config)
 
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
@@ -100,7 +129,16 @@ class Node:
         if setup.verify_gate:
             check_gate(ring)
         check_consent(ring.task, setup.model)
-        self._own = load_own(setup.data, ring.task)
+        fitted = None
+        if ring.flower is not None:
+            self._own: Dataset | Learner = flower_learner(setup, self.me)
+        else:
+            own = load_own(setup.data, ring.task)
+            if ring.standardise:
+                own, fitted = standardised_own(own)
+            else:
+                warn_of_scales(own, "firma ring-file --set standardise=per-client for a new ring file")
+            self._own = own
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
         held = checkpoint.latest(setup.state)
@@ -116,12 +154,14 @@ class Node:
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
             setup.state.mkdir(parents=True, exist_ok=True)
+            if fitted is not None:  # new data must be scaled in the same way to use the model
+                write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n")
             self.log = EventLog(setup.state / "log.jsonl")
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
             state, saved = self._past()
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
-        samples, wire = len(self._own.y_train), setup.wire or ring.wire
+        samples, wire = self.site.samples, setup.wire or ring.wire
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
         self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
         self.driver = Driver(
@@ -139,7 +179,7 @@ class Node:
         """What this site says about itself, and where it was; its first state is saved as round 0."""
         state, digest, ring = self.setup.state, self.ring.digest, self.ring
         shares: tuple[float, ...] = ()
-        if ring.row.order != "given" and ring.proportions != "none":
+        if isinstance(self._own, Dataset) and ring.row.order != "given" and ring.proportions != "none":
             noisy = ring.proportions == "noisy"
             edges = ring.task.edges
             drawn = noisy_proportions(self._own, ring.epsilon, edges) if noisy else proportions(self._own, edges)

@@ -152,7 +152,7 @@ class RoundLoop:
         self._begin(work.plan.number)
         accuracy = self._site.train(work.plan)
         self._watch.training = time.perf_counter() - self._watch.began
-        return Trained(work.plan.number, self._site.shared, accuracy)
+        return Trained(work.plan.number, self._site.shared, accuracy, self._site.samples)
 
     def send(self, work: Send) -> None:
         """Encode a message, record it and have it delivered."""
@@ -192,7 +192,10 @@ class RoundLoop:
 
     def _warn(self, number: int) -> None:
         """Tell the operator once that training has diverged."""
-        found = diverged(number, {"loss": np.array([self.metrics["loss"]])}, self._ring.hyper.rate)
+        losses = {"loss": np.array([self.metrics["loss"]])} if "loss" in self.metrics else {}  # an app may report none
+        found = diverged(number, losses, self._ring.hyper.rate)
+        if self._ring.flower is not None:
+            found = found.partition(";")[0]  # what to try is in the app's own settings
         if found and not self._diverged:
             self._diverged = True
             self._on_notice(found.replace("of client 0 ", "at this site "))
