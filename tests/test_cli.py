@@ -40,7 +40,9 @@ def test_run_prints_a_table_over_seeds_and_writes_results(command, tmp_path):
     document = json.loads((folder / "results.json").read_text())
     assert len(document["results"]) == 14
     assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.png", "results.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.png", "models", "results.json"]
+    assert len(list((folder / "models").iterdir())) == 14
+    assert f"Models: {folder / 'models'}" in out.replace("\n", "")
 
 
 def test_cli_and_python_agree(command):

@@ -414,6 +414,7 @@ def _described(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        **_data_record(experiment, partition),
         **_task_record(federation.task),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
@@ -422,6 +423,16 @@ def _task_record(task: Task) -> dict[str, str]:
     """The task and the user's own loss; classification, which earlier versions did not record, is left out."""
     found = {} if task.name == "classification" else {"task": task.name}
     return found | ({"loss": task.loss.name} if task.loss is not None else {})
+
+
+def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list[str]]:
+    """What the data call their classes, features and clients, which whoever uses the models needs; if they do."""
+    dataset = experiment.dataset
+    clients: list[str] = []
+    if experiment.scenario == "natural":
+        clients = [name for number, name in enumerate(dataset.client_names) if number not in partition.dropped]
+    found = {"labels": list(dataset.labels), "features": list(dataset.columns), "client_names": clients}
+    return {name: values for name, values in found.items() if values}
 
 
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ def _notebook(count: _Count) -> "OnRound":
     """One output of the cell, updated up to four times a second; the last round remains."""
     from IPython.display import display
 
-    shown = display({"text/plain": "starting"}, raw=True, display_id=True)
+    shown = display({"text/plain": "starting"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
     last = float("-inf")
 
     def on_round(name: str, seed: int, outcome: "RoundOutcome") -> None:

@@ -8,18 +8,24 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from firma.atomic_files import check_writable
+from firma.data.catalogue import SIZES
 from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
 from firma.metrics import summarise
+from firma.models.build import SIZES_OF_MLP, ModelSource, build_model, model_spec, sized
+from firma.models.probe import InputSpec
+from firma.models.record import rebuild
+from firma.models.reference import exists, importable_here, parsed, user_modules
 from firma.models.split_model import SplitModel
 from firma.run_facts import ABSENT, conditions, differing, tuning
 from firma.tasks.task import MAIN, TaskName
@@ -84,17 +90,32 @@ class Result:
         return self.backend
 
     def model(self, client: int) -> SplitModel:
-        """Extractor and head of one client, as trained, with its buffers."""
-        if self.parameters is None or self.template is None:
+        """Extractor and head of one client, as trained, with its buffers.
+
+        The structure of a loaded model is built again by the code that made it, on first use.
+        """
+        if self.parameters is None:
             raise BadInput(
-                "this result has no model: it was loaded from files, which contain its parameters but not its structure"
+                "this result has no models: a sweep and firma run --no-save-models keep metrics only; save a result of "
+                "firma.run with result.save(folder), or use firma run --out"
             )
         clients = len(self.parameters)
         if client not in range(clients):  # neither text nor -1, which torch would take as the last client
             raise BadInput(f"client = {client!r}: must be an integer from 0 to {clients - 1}")
         client = int(client)
         frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
-        return self.template.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+        size = self._structure.layout().size
+        if size != self.parameters.shape[1]:
+            raise BadInput(
+                f"the result holds {self.parameters.shape[1]:,} parameters per client, but its model has {size:,}; it "
+                "was trained with another model: pass that one, firma.load(folder, model=...)"
+            )
+        return self._structure.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+
+    @cached_property
+    def _structure(self) -> SplitModel:
+        """The template, or a model of the recorded structure."""
+        return self.template if self.template is not None else rebuilt(self.config)
 
     def _tensors(self) -> dict[str, Tensor]:
         """The final models as named tensors."""
@@ -163,8 +184,8 @@ def _read_tensors(path: Path) -> dict[str, Any]:
     return {"parameters": stored["parameters"], "buffers": buffers, "frozen": frozen}
 
 
-def load(folder: str | os.PathLike[str]) -> Result:
-    """Load a run that `Result.save` wrote: metrics and parameters, without the structure of the model."""
+def load_saved(folder: str | os.PathLike[str]) -> Result:
+    """Load a run that `Result.save` wrote: metrics and parameters; the structure of the model is built when needed."""
     source = Path(folder)
     try:
         document = json.loads((source / "result.json").read_text())
@@ -178,7 +199,51 @@ def load(folder: str | os.PathLike[str]) -> Result:
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
-    return Result(**(vars(values) | _read_tensors(tensors)))
+    return replace(values, **_read_tensors(tensors))
+
+
+def rebuilt(config: Mapping[str, Any], model: ModelSource | None = None) -> SplitModel:
+    """A model of the structure that a result's configuration records, or of `model`, the code that the user names.
+
+    A result may come from others, and code that is installed can do anything when it is called: it is run only if the
+    user has named it too. The user's own files are compared with the recorded ones, see `models.record.rebuild`.
+    """
+    recorded = config.get("model")
+    if not isinstance(recorded, Mapping):
+        return _unrecorded(config, model)
+    if model is not None and model != recorded["name"]:
+        built = isinstance(model, tuple | list | SplitModel | nn.Module)
+        head = None if isinstance(model, tuple | list | SplitModel) else recorded["head"]
+        return rebuild(recorded, model_spec(model, {} if built else recorded["settings"], head))
+    named = parsed(recorded["name"]) if recorded["kind"] == "reference" else None
+    if named is not None and model is None:
+        with importable_here():
+            installed = exists(named.top) and not user_modules([named.module])
+        if installed:
+            raise BadInput(
+                f"the model of this result is built by {named}, installed code that would be called with the recorded "
+                f"parameters {recorded['settings']}; if you trust the result, pass --model {named}, or "
+                f"model={str(named)!r} in Python"
+            )
+    return rebuild(recorded)
+
+
+def _unrecorded(config: Mapping[str, Any], model: ModelSource | None) -> SplitModel:
+    """The model of a result of version 0.2 or earlier, which recorded the sizes of the built-in mlp only."""
+    size, hyper = SIZES.get(str(config.get("dataset"))), config.get("hyper", {})
+    if size is None:
+        raise BadInput(
+            "this result was made by an earlier version of FIRMA, which did not record the model's structure or the "
+            "shape of its inputs; run it again to use its models"
+        )
+    scale = 1 / 16 if config["dataset"] == "digits" else 1 / 255
+    inputs = InputSpec(size.shape, np.dtype(np.uint8), scale)
+    chosen = model if model is not None else "mlp"
+    spec = model_spec(chosen)
+    known = {name: hyper[name] for name in SIZES_OF_MLP if name in hyper}
+    if chosen == "mlp" and len(known) == len(SIZES_OF_MLP):
+        spec = sized(spec, known["hidden"], known["embedding"])
+    return build_model(spec, inputs, size.classes, 0, 0)
 
 
 def from_dict(document: Mapping[str, Any]) -> Result:

@@ -16,7 +16,10 @@ from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
 Facts = dict[str, Hashable]
 ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
-_NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions")
+_NOT_OPTIONS = (
+    "hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions", "labels",
+    "features", "client_names",
+)  # fmt: skip
 # Options that results of earlier versions do not record, and the value that they had.
 UNRECORDED_OPTIONS: Mapping[str, Any] = {
     "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification",
@@ -29,7 +32,8 @@ def conditions(config: Mapping[str, Any]) -> Facts:
     found |= {name: value for name, value in UNRECORDED_OPTIONS.items() if name not in found}
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
-    return flat(found) | _model(config.get("model", {})) | flat(config.get("split", {}))
+    split = {name: value for name, value in NEUTRAL_SETTINGS.items() if name in Split.model_fields}
+    return flat(found) | _model(config.get("model", {})) | flat(split | dict(config.get("split", {})))
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:
@@ -127,7 +131,7 @@ def _model(recorded: Mapping[str, Any]) -> Facts:
     if recorded["files"]:
         found["model.code"] = _digest(recorded["files"])
     if recorded["kind"] == "objects":
-        found["model.modules"] = _digest([recorded["modules"], recorded["tensors"]])
+        found["model.code"] = recorded["architecture"][:8]
     return found
 
 

@@ -89,7 +89,7 @@ def test_arrays_keep_their_shape_and_dtype(save, datasets, kind):
 def test_numbers_to_predict(save):
     x = RNG.normal(size=30)
     folder = save(whole={"a": x, "price": 2.5 * x, "weight": x**2})
-    data = load_dataset(f"{folder}:price,weight")
+    data = load_dataset(f"{folder}:price,weight", task="regression")
     assert (data.task, data.labels, data.columns) == ("regression", ("price", "weight"), ("a",))
     assert np.allclose(data.y_train[:, 0], 2.5 * data.x_train[:, 0], atol=1e-5)
 

@@ -317,7 +317,8 @@ def test_decimal_commas_and_truths_are_numbers(tmp_path, delimiter):
 def test_numbers_to_predict_with_decimal_commas(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a;price\n" + "".join(f"{row};{row},25\n" for row in range(20)))
-    data = load_dataset(f"{path}:price")
+    with pytest.warns(UserWarning, match="the task is regression"):
+        data = load_dataset(f"{path}:price")
     assert data.task == "regression"
     assert np.array_equal(data.y_train[:, 0], data.x_train[:, 0] + 0.25)
 

@@ -76,6 +76,7 @@ def test_a_dry_run_lists_and_counts_and_writes_nothing(sweep, tmp_path):
     assert out.splitlines()[-1] == "3 runs to do, 1 of 4 already exist"
 
 
+@pytest.mark.filterwarnings("default:.*training diverged:UserWarning")
 def test_a_failure_is_recorded_and_the_others_go_on(sweep, command, tmp_path):
     own_data(tmp_path / "mine.npz")
     text = """

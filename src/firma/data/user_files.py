@@ -139,11 +139,11 @@ def _numbers_by_cell(
     numbers: list[list[float]] = []
     comma = point = ""  # a number of each kind, with its place
     for line, row in _csv_rows(path, columns, delimiter):
-        values = [_number(row[feature], delimiter) for feature in features]
+        values = [number_in_cell(row[feature], delimiter) for feature in features]
         for feature, value in zip(features, values, strict=True):
             cell = row[feature].strip()
             if value is None:
-                _refuse_cell(path, columns, features, line, row, feature, delimiter)
+                refuse_cell(path, columns, features, line, row, feature, delimiter)
             if "," in cell:
                 comma = comma or f"{cell} in column {columns[feature]!r}, data row {line}"
             elif "." in cell:
@@ -157,7 +157,7 @@ def _numbers_by_cell(
     return np.array(numbers, dtype=np.float32).reshape(len(numbers), len(features))
 
 
-def _number(text: str, delimiter: str) -> float | None:
+def number_in_cell(text: str, delimiter: str) -> float | None:
     """The number in a cell; NaN for one that is empty or says so, None for other text."""
     cell = text.strip()
     if cell.lower() in _MISSING:
@@ -172,12 +172,12 @@ def _number(text: str, delimiter: str) -> float | None:
         return None
 
 
-def _refuse_cell(
+def refuse_cell(
     path: Path, columns: Sequence[str], features: Sequence[int], line: int, row: Sequence[str], feature: int,
     delimiter: str,
 ) -> NoReturn:  # fmt: skip
     """Raise an error that names a cell that is not a number, the other columns like it, and what to do."""
-    others = [columns[each] for each in features if each != feature and _number(row[each], delimiter) is None]
+    others = [columns[each] for each in features if each != feature and number_in_cell(row[each], delimiter) is None]
     more = f" (not a number either: {_listed(others)})" if others else ""
     cell = row[feature].strip()
     hint = _NOT_A_DATE if _DATE.match(cell) else _PLAIN if _DECORATED.fullmatch(cell) else _NOT_TEXT
@@ -286,7 +286,7 @@ def _roles(path: Path, columns: Sequence[str], column: str | None) -> tuple[list
     absent = next((name for name in named if name not in columns), None)
     if not named or absent is not None:
         wanted = repr(absent) if named else f"{', '.join(LABEL_NAMES[:-1])} or {LABEL_NAMES[-1]}"
-        if columns and all(name and _number(name, ",") is not None for name in columns):
+        if columns and all(name and number_in_cell(name, ",") is not None for name in columns):
             raise BadInput(
                 f"dataset = {str(path)!r}: the first line must name the columns, but it contains numbers: "
                 f"{_listed(columns)}"

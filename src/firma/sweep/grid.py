@@ -41,7 +41,7 @@ from firma.tasks.task import TaskChoice
 EXECUTION = ("engine", "address", "workers", "checkpoint", "recover", "tensorboard", "mlflow")
 _OWN_KEYS = ("grid", "out")
 _LISTS = ("metric",)  # options that are lists themselves: several metrics are recorded by every run
-_OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set")
+_OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set", "standardise")
 # Where the default of an option has changed: the value that runs had before, which is left out of their keys.
 NEUTRAL_OPTIONS: Mapping[str, Any] = {}
 
