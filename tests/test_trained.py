@@ -137,8 +137,9 @@ def test_a_model_by_reference_moved_and_changed(tmp_path, monkeypatch, command):
 
     (tmp_path / "bloom.py").write_text(CODE.replace("nn.ReLU", "nn.Tanh"))
     sys.modules.pop("bloom")
-    with pytest.warns(UserWarning, match=r"code of model 'bloom:build' has changed .* bloom.py differs"):
-        command("evaluate", "out", "--data", "f.csv", "--client", "1")
+    code, _, err = command("evaluate", "out", "--data", "f.csv", "--client", "1")
+    assert code == 0
+    assert "code of model 'bloom:build' has changed since this result was made: bloom.py differs" in err
 
     (tmp_path / "bloom.py").rename(tmp_path / "petal.py")
     sys.modules.pop("bloom", None)
@@ -175,7 +176,7 @@ def test_results_of_earlier_versions(tmp_path):
     path.write_text(json.dumps(document | {"config": document["config"] | {"dataset": "mine.csv"}}))
     with pytest.raises(BadInput, match="made by an earlier version of FIRMA, which did not record the model's"):
         load(tmp_path / "saved").model(0)
-    with pytest.raises(BadInput, match="client = 3: must be between 0 and 2"):
+    with pytest.raises(BadInput, match="client = 3: must be an integer from 0 to 2"):
         result.model(3)
 
 
