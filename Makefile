@@ -2,8 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EXTRAS := dev,tables,hf,onnx,peer,ray,tensorboard
 PIP_FLOWER := .venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt
-EXTRAS := dev,tables,peer,ray,tensorboard
 
 .PHONY: run ring setup data browser test test-flower slow check lint bench clean
 

@@ -107,7 +107,11 @@ def make_federation() -> Make:
 
 @pytest.fixture
 def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
-    """`command(*words)` runs `firma` with these words and gives (exit code, stdout, stderr)."""
+    """`command(*words)` runs `firma` with these words and gives (exit code, stdout, stderr).
+
+    What it says does not depend on how long it takes: no line of progress before ten minutes.
+    """
+    monkeypatch.setattr("firma.progress.FIRST", 600.0)
 
     def call(*words):  # type: ignore[no-untyped-def]
         monkeypatch.setattr(sys, "argv", ["firma", *map(str, words)])

@@ -40,7 +40,9 @@ def test_run_prints_a_table_over_seeds_and_writes_results(command, tmp_path):
     document = json.loads((folder / "results.json").read_text())
     assert len(document["results"]) == 14
     assert (folder / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.png", "results.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["accuracy.png", "models", "results.json"]
+    assert len(list((folder / "models").iterdir())) == 14
+    assert f"Models: {folder / 'models'}" in out.replace("\n", "")
 
 
 def test_cli_and_python_agree(command):
@@ -242,10 +244,11 @@ def test_ctrl_c_says_what_a_checkpoint_holds(start, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err == (
+    assert err.endswith(  # on a slow machine after lines of progress
         f"firma: interrupted; completed rounds are saved in {tmp_path / 'state'}; run the same command again to "
         "continue\n"
     )
+    assert "Traceback" not in err
     assert list(tmp_path.glob("state/*/round-*"))
 
 

@@ -19,6 +19,12 @@ from firma.settings import changed_settings, given_settings, hyper_for, split_fo
 SEEDS = range(7)
 
 
+def model(name, **settings):
+    """What a result records of its model."""
+    return {"name": name, "kind": "built-in", "settings": settings, "head": None, "inputs": {"shape": [8, 8]},
+            "outputs": 10, "files": {}, "tensors": {}, "modules": ""}  # fmt: skip
+
+
 def result(method="fedavg", seed=0, final=0.5, dataset="digits", scenario="iid", clients=2, rounds=3, preset="paper",
            settings=None, **options):  # fmt: skip
     hyper, split = hyper_for(method, preset, settings or {}), split_for(preset, settings or {})
@@ -59,14 +65,17 @@ def test_every_method_over_its_seeds():
         ({"settings": {"rate": 0.5}}, r"rate \(0.01, 0.5\)"),
         ({"settings": {"tests": "independent"}}, r"tests \(matched, independent\)"),
         ({"wire": "int8"}, r"wire \(float32, int8\)"),
-        ({"model": {"name": "cnn", "width": 8}}, r"model.name \(mlp, cnn\)"),
+        ({"model": model("cnn", width=9)}, r"model.width \(8, 9\)"),
+        ({"model": model("resnet", width=8)}, r"model \(cnn, resnet\)"),
+        ({"model": model("cnn", width=8) | {"files": {"own.py": "ab12"}}}, r"model.code"),
+        ({"participation": 0.5}, r"participation \(1.0, 0.5\)"),
         ({"preset": "recommended"}, r"epochs \(5, 10\)"),
         ({"samples": [9, 9]}, r"samples per client"),
         ({"columns": {"gate": "yes"}}, r"gate \(no, yes\)"),
     ],
 )
 def test_unlike_runs_are_not_averaged(change, names):
-    usual = {"model": {"name": "mlp", "width": 8}, "columns": {"gate": "no"}}
+    usual = {"model": model("cnn", width=8) | {"files": {"own.py": "cd34"}}, "columns": {"gate": "no"}}
     with pytest.raises(BadInput, match=rf"2 results of fedavg differ in {names}.*seed only"):
         firma.compare([result(seed=0, **usual), result(**{**usual, "seed": 1, **change})])
 
@@ -183,9 +192,9 @@ def test_settings_that_are_varied_are_paired_as_they_were_stated():
 
 
 def test_models_and_settings_can_be_compared_too():
-    wide, narrow = noisy("fibfl", 0.02, model={"name": "cnn", "width": 64}), noisy("fibfl", 0, model={"name": "mlp"})
+    wide, narrow = noisy("fibfl", 0.02, model=model("cnn", width=64)), noisy("fibfl", 0, model=model("resnet"))
     found = firma.better(wide, [replace(run, history=run.history - 0.03) for run in narrow])
-    assert (found.a, found.verdict) == ("model.name=cnn model.width=64", "better")
+    assert (found.a, found.verdict) == ("model=cnn model.width=64", "better")
     found = firma.better(noisy("fibfl", 0.02, settings={"rate": 0.1}), noisy("fibfl", 0.02))
     assert (found.a, found.b, found.ties, found.verdict) == ("rate=0.1", "rate=default", 7, "no difference shown")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-PAGE = (Path(__file__).parent.parent / "docs" / "sweeps.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "sweeps.md").read_text()
 BLOCKS = re.findall(r"(?:<!-- requires: (\w+) -->\n)?```(toml|console|python)\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -20,7 +21,7 @@ def test_every_file_command_and_example_of_the_page(command, monkeypatch, tmp_pa
     for requires, kind, text in BLOCKS:
         if requires and importlib.util.find_spec(requires) is None:
             continue
-        if kind == "toml":
+        if kind == "toml" or text.startswith("# own_model.py"):
             Path(text.split()[1]).write_text(text)
         elif kind == "python":
             exec(compile(text, "docs/sweeps.md", "exec"), {})
@@ -32,6 +33,17 @@ def test_every_file_command_and_example_of_the_page(command, monkeypatch, tmp_pa
                 assert (program, code) == ("firma", 0), line
                 assert said in out, f"{line} prints {out}"
                 ran.append(words[0])
-    assert ran.count("sweep") == 5
-    assert ran.count("report") == 2
+    assert ran.count("sweep") == 6
+    assert ran.count("report") == 3
     assert Path("results/grid/report.html").exists()
+
+
+def test_the_example_is_a_grid(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = command("sweep", ROOT / "examples" / "grid.toml", "--dry-run")
+    assert out.splitlines()[-1] == "48 runs to do"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGE):
+        assert (ROOT / "docs" / target).exists(), target

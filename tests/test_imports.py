@@ -14,8 +14,8 @@ FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks",),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("privacy",), ("engines",),
-    ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",), ("experiment",),
-    ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
+    ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",),
+    ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
 ENGINES_ONLY = {"ray", "grpc", "asyncio", "threading", "multiprocessing", "concurrent"}

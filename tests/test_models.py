@@ -334,6 +334,27 @@ def test_a_list_of_one_method_is_that_method():
     assert np.array_equal(one.history, two.history)
 
 
+class Words(nn.Module):
+    """One module that reads integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.fc = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, tokens):
+        return self.fc(self.embedding(tokens).mean(1))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
+def test_a_module_that_reads_integers_is_cut_too(dtype):
+    x, y = sequences()
+    result = firma.run((x.astype(dtype), y), model=Words(), head="fc", **TINY)
+    assert result.config["model"]["tensors"] == {
+        "extractor.embedding.weight": [9, 4], "head.weight": [2, 4], "head.bias": [2],
+    }  # fmt: skip
+    assert result.template.inputs == "int64"
+
+
 def test_a_module_with_lazy_layers_is_cut_too():
     torch.manual_seed(0)
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(8), nn.ReLU(), nn.Linear(8, 10))
@@ -432,7 +453,6 @@ def test_the_files_of_a_reference(folder):
     assert all(name.startswith("safetensors/") for name in files(Reference("safetensors.torch", "load"))), "installed"
 
 
-@pytest.mark.skipif(not hasattr(firma.SplitModel, "named_frozen"), reason="frozen parameters are trained")
 def test_an_adapter_is_shared_and_its_frozen_base_stays(folder):
     result = firma.run(
         "digits", "dir-0.5", "fibfl", clients=3, rounds=3, model="adapter:build", audit=True,
@@ -468,6 +488,21 @@ def test_a_saved_result_gives_its_model_back(folder):
     assert torch.equal(rebuild(default.config["model"]).filled(default.parameters[0]).flat(), default.parameters[0])
 
 
+def test_results_of_different_models_are_not_averaged(folder):
+    """The message names what the user set, not each tensor that follows from it."""
+    runs = [firma.run("digits", model="mynet:build", model_set={"width": width}, **TINY) for width in (4, 8)]
+    with pytest.raises(BadInput, match=r"the 2 results of local differ in model\.width \(4, 8\);"):
+        firma.compare(runs)
+    forget(folder)
+    (folder / "layers.py").write_text((folder / "layers.py").read_text() + "# a note\n")
+    runs.append(firma.run("digits", model="mynet:build", model_set={"width": 8}, **TINY))
+    with pytest.raises(BadInput, match=r"differ in model\.code"):
+        firma.compare(runs[1:])
+    runs.append(firma.run("digits", model="cnn", model_set={"width": 8}, **TINY))
+    with pytest.raises(BadInput, match=r"differ in model \(mynet:build, cnn\)"):
+        firma.compare(runs[2:])
+
+
 def test_code_that_has_changed_is_named(folder):
     record = firma.run("digits", model="mynet:whole", head="fc", **TINY).config["model"]
     text = (folder / "layers.py").read_text()
@@ -498,6 +533,9 @@ def test_objects_need_their_code_again():
     with pytest.raises(BadInput, match=r"was passed as Python objects.*pass the same model again"):
         rebuild(record)
     assert torch.equal(rebuild(record, model_spec(pair)).filled(result.parameters[0]).flat(), result.parameters[0])
+    tanh = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh()), nn.Linear(8, 10)
+    with pytest.warns(UserWarning, match="has the tensors of this result, but other modules, options or code"):
+        rebuild(record, model_spec(tanh))
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 9)), nn.Linear(9, 10)
     with pytest.raises(BadInput, match=r"no longer fits.*\(9, 64\); expected \(8, 64\)"):
         rebuild(record, model_spec(other))

@@ -68,6 +68,14 @@ def test_python_is_quiet_unless_asked(capsys, impatient):
     assert seen == [("local", 0)] * 12
 
 
+def test_other_tasks_show_their_own_metric(capsys, impatient):
+    import numpy as np
+
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype("float32")
+    firma.run((x, x[:, 0] * 2.5), "iid", "local", task="regression", clients=2, rounds=1, progress=True)
+    assert re.match(r"local seed 0: round 1 of 1, mean R² -?\d+\.\d{3}, ", capsys.readouterr().err)
+
+
 def test_the_time_left_is_that_of_the_last_rounds():
     """Rounds that come from a checkpoint take no time and say nothing about the others."""
     count = progress._Count(rounds=100, runs=1)

@@ -18,6 +18,7 @@ from firma.comparison import compare
 from firma.data.dataset import Dataset, load_dataset, with_classes
 from firma.data.partition import default_scenario, label_proportions
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
+from firma.engines.engine import RoundOutcome
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.metrics import gini, jain, summarise
@@ -28,6 +29,7 @@ from firma.tasks.losses import own_function, own_metrics
 from firma.tasks.scores import classification, gate_score, multi_label, regression, scores
 from firma.tasks.targets import QUANTILES, bins, classes_of, label_shares, task_of
 from firma.tasks.task import CLASSIFICATION, METRICS, OwnFunction, Task
+from firma.tracking import curves
 from firma.training.local_step import epoch_orders
 
 sk = pytest.importorskip("sklearn.metrics")
@@ -408,6 +410,22 @@ def test_train_curves_are_of_the_training_data(task):
     assert result.curves["train_loss"][-1, 0] == pytest.approx(score["loss"], rel=1e-5)
     assert result.curves[f"train_{result.main}"][-1, 0] == pytest.approx(score[result.main], rel=1e-5)
     assert not any(name.startswith("train_") for name in firma.run(data, "iid", "local", **options).curves)
+
+
+def test_progress_and_trackers_name_the_main_metric():
+    outcome = RoundOutcome(
+        2, np.array([0.5, -0.1]), 8, 1, {"mae": np.array([1.0, np.nan]), "auc": np.full(2, np.nan)}, "r2"
+    )
+    assert curves(outcome) == {
+        "r2/mean": pytest.approx(0.2), "r2/worst": -0.1, "sent/bytes": 8, "mae/mean": 1, "clients/r2_0": 0.5,
+        "clients/r2_1": -0.1,
+    }  # fmt: skip
+    said = []
+    firma.run(
+        (X, PRICE), "iid", "fedavg", clients=2, rounds=2, task="regression", settings=SMALL,
+        on_round=lambda method, seed, outcome: said.append(outcome.main),
+    )  # fmt: skip
+    assert said == ["r2", "r2"]
 
 
 # A loss and a metric of the user's own.

@@ -151,8 +151,19 @@ def test_a_thousand_clients_share_two_curves():
     from firma.engines.engine import RoundOutcome
 
     scores = np.linspace(0, 1, 1000)
-    assert tracking.curves(RoundOutcome(0, scores, 8, 1)) == {
+    assert tracking.curves(RoundOutcome(0, scores, 8, 1), "accuracy") == {
         "accuracy/mean": pytest.approx(0.5), "accuracy/worst": 0.0, "sent/bytes": 8.0,
+    }  # fmt: skip
+
+
+def test_curves_are_those_of_the_task():
+    """A metric that some clients lack is the mean of the others; one that all lack is left out."""
+    from firma.engines.engine import RoundOutcome
+
+    others = {"loss": np.array([1.0, 3.0]), "roc_auc": np.array([0.5, np.nan]), "mae": np.full(2, np.nan)}
+    assert tracking.curves(RoundOutcome(0, np.array([-0.5, 0.5]), 8, 1, others), "r2") == {
+        "r2/mean": 0.0, "r2/worst": -0.5, "loss/mean": 2.0, "roc_auc/mean": 0.5, "clients/r2_0": -0.5,
+        "clients/r2_1": 0.5, "sent/bytes": 8.0,
     }  # fmt: skip
 
 

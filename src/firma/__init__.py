@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from firma.methods import ablations as ablations
     from firma.models.split_model import SplitModel as SplitModel
     from firma.results import Result as Result
-    from firma.results import load as load
     from firma.results import to_frame as to_frame
     from firma.run_config import RunConfig as Config
     from firma.run_config import RunConfig as RunConfig
     from firma.settings import Hyper as Hyper
     from firma.statistics import Statistic as Statistic
     from firma.sweep.result_folders import load_results as load_results
+    from firma.trained import TrainedModel as TrainedModel
+    from firma.trained import load as load
+    from firma.trained import load_model as load_model
 
     __version__: str
 
@@ -46,11 +48,13 @@ _HOME = {
     "RunConfig": "run_config",
     "SplitModel": "models.split_model",
     "Statistic": "statistics",
+    "TrainedModel": "trained",
     "ablations": "methods",
     "better": "comparison",
     "compare": "comparison",
-    "load": "results",
+    "load": "trained",
     "load_dataset": "data.dataset",
+    "load_model": "trained",
     "load_results": "sweep.result_folders",
     "natural": "data.user_arrays",
     "run": "experiment",
@@ -69,12 +73,14 @@ __all__ = [  # imported on first use, see _HOME
     "RunConfig",
     "SplitModel",
     "Statistic",
+    "TrainedModel",
     "__version__",
     "ablations",
     "better",
     "compare",
     "load",
     "load_dataset",
+    "load_model",
     "load_results",
     "natural",
     "run",

@@ -128,7 +128,8 @@ def metric_of(runs: Sequence[Result], asked: str | None) -> str:
     """The metric that runs are compared in: the one asked for, else the first, which all of them must have."""
     mains = distinct(next(iter(run.metrics)) for run in runs)
     if asked is None and len(mains) > 1:
-        raise BadInput(f"metric: the runs have different main metrics ({', '.join(map(str, mains))}); name one of them")
+        names = ", ".join(map(str, mains))
+        raise BadInput(f"metric: the runs have different main metrics ({names}); compare those of one task at a time")
     wanted = asked or str(mains[0])
     for run in runs:
         if wanted not in run.metrics:

@@ -18,14 +18,32 @@ from numpy.typing import NDArray
 
 import firma
 from firma.atomic_files import check_writable
-from firma.data.dataset import Dataset, load_dataset
-from firma.data.partition import Partition, client_inputs, deal, default_scenario, label_proportions
+from firma.data.dataset import Dataset, OnProgress, load_dataset
+from firma.data.partition import (
+    Partition,
+    client_inputs,
+    client_standardisers,
+    deal,
+    default_scenario,
+    input_form,
+    label_proportions,
+)
 from firma.data.scenarios import parse
+from firma.data.standardise import warn_of_scales
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput, unknown
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
-from firma.models.build import SIZES_OF_MLP, ModelSpec, build_model, model_spec, run_settings, sized, with_data
+from firma.models.build import (
+    SIZES_OF_MLP,
+    VOCABULARY,
+    ModelSpec,
+    build_model,
+    model_spec,
+    run_settings,
+    sized,
+    with_data,
+)
 from firma.models.probe import InputSpec
 from firma.models.record import ModelRecord, record
 from firma.models.split_model import InputKind
@@ -37,7 +55,7 @@ from firma.schedule import participant_count
 from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
-from firma.tasks.task import CLASSIFICATION, Task
+from firma.tasks.task import CLASSIFICATION, TITLES, Task
 from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.local_step import ClientData, as_tensor
 
@@ -93,8 +111,11 @@ def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Resu
     return execute(experiment, on_round or config.on_round)
 
 
-def resolve(config: RunConfig) -> Experiment:
-    """Check all that can be checked before training, load the data, and look up the numbers of every run."""
+def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experiment:
+    """Check all that can be checked before training, load the data, and look up the numbers of every run.
+
+    `on_progress` is called while data are read, see `load_dataset`.
+    """
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
@@ -104,13 +125,20 @@ def resolve(config: RunConfig) -> Experiment:
     split = split_for(config.preset, settings)
     device_of(config.device)
     check_trackers(config.tensorboard, config.mlflow)
-    dataset = load_dataset(config.dataset, task=config.task)
+    dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
     task = _task(config, dataset)
+    if split.standardise == "none":
+        warn_of_scales(dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
-    clients = config.clients or dataset.clients
+    model = with_data(model, dataset.x_train, dataset.x_test)
+    if split.standardise != "none" and VOCABULARY in model.settings:
+        raise BadInput(
+            f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
+        )
+    clients = dataset.clients if config.clients is None else config.clients
     for row in rows:
         _check_participation(config.participation, clients, row)
     seeds = range(config.seed, config.seed + config.seeds)
@@ -124,7 +152,7 @@ def resolve(config: RunConfig) -> Experiment:
         rounds=config.rounds or dataset.rounds,
         runs=runs,
         task=task,
-        model=with_data(model, dataset.x_train, dataset.x_test),
+        model=model,
     )
 
 
@@ -137,7 +165,7 @@ def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator
 
 def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterator[Result]:
     """`execute`, with progress on stderr."""
-    with shown(experiment.rounds, len(experiment.runs)) as show:
+    with shown(experiment.rounds, len(experiment.runs), TITLES[experiment.task.main]) as show:
 
         def both(method: str, seed: int, outcome: RoundOutcome) -> None:
             show(method, seed, outcome)
@@ -150,7 +178,7 @@ def _execute_visibly(experiment: Experiment, on_round: OnRound | None) -> Iterat
 def _recorded(experiment: Experiment, planned: PlannedRun, on_round: OnRound | None, start: Start) -> Result:
     """One run, recorded by the trackers that were asked for; what `on_round` raises is passed on untouched."""
     config, calling = experiment.config, False
-    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned))
+    facts = RunFacts(planned.method.name, planned.seed, _planned(experiment, planned), experiment.task.main)
     with tracked(config.tensorboard, config.mlflow, facts) as tracker:
 
         def after_round(method: str, seed: int, outcome: RoundOutcome) -> None:
@@ -189,7 +217,7 @@ def assemble(
     clients = len(partition.train)
     own = hyper.initial == "per-client"
     wanted = sized(model, hyper.hidden, hyper.embedding)
-    inputs = _inputs(dataset)
+    inputs = _inputs(dataset, partition)
     models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
@@ -270,7 +298,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     )
     # Before training: files may be edited while it runs.
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
-    model = record(wanted, _inputs(dataset), dataset.classes, federation.models[0])
+    model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
     _warn_of_untrained(federation)
     audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
@@ -296,11 +324,12 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         buffers=tuple(running.buffers),
         frozen=tuple(dict(model.named_frozen()) for model in federation.models),
         curves=_curves(outcomes),
+        standardisers=client_standardisers(dataset, partition),
     )
 
 
-def _inputs(dataset: Dataset) -> InputSpec:
-    return InputSpec(dataset.shape, dataset.x_train.dtype, dataset.scale)
+def _inputs(dataset: Dataset, partition: Partition) -> InputSpec:
+    return InputSpec(dataset.shape, *input_form(dataset, partition))
 
 
 def _task(config: RunConfig, dataset: Dataset) -> Task:
@@ -348,6 +377,8 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "rounds": experiment.rounds,
         "participation": config.participation,
         "preset": config.preset,
+        "task": experiment.task.name,
+        **_task_record(experiment.task),
         "model": {"name": model.name, **model.settings},
         "device": config.device,
         "wire": config.wire,
@@ -372,7 +403,7 @@ def _described(
         "participation": federation.participation,
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
-        "set": given_settings(config.settings, federation.hyper, experiment.split),
+        "set": given_settings(run_settings(experiment.model, config.settings), federation.hyper, experiment.split),
         "hyper": {name: value for name, value in federation.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
         "model": model,
@@ -383,6 +414,7 @@ def _described(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        **_data_record(experiment, partition),
         **_task_record(federation.task),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
 
@@ -393,6 +425,16 @@ def _task_record(task: Task) -> dict[str, str]:
     return found | ({"loss": task.loss.name} if task.loss is not None else {})
 
 
+def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list[str]]:
+    """What the data call their classes, features and clients, which whoever uses the models needs; if they do."""
+    dataset = experiment.dataset
+    clients: list[str] = []
+    if experiment.scenario == "natural":
+        clients = [name for number, name in enumerate(dataset.client_names) if number not in partition.dropped]
+    found = {"labels": list(dataset.labels), "features": list(dataset.columns), "client_names": clients}
+    return {name: values for name, values in found.items() if values}
+
+
 def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
     """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
     if method.order == "given":
@@ -401,10 +443,12 @@ def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: H
 
 
 def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:
+    _, scale = input_form(dataset, partition)
+
     def one(client: int) -> ClientData:
         x_train, x_test = client_inputs(dataset, partition, client)
         train, test = dataset.y_train[partition.train[client]], dataset.y_test[partition.test[client]]
         labels, test_labels = torch.from_numpy(train), torch.from_numpy(test)
-        return ClientData(as_tensor(x_train, kind), labels, as_tensor(x_test, kind), test_labels, dataset.scale)
+        return ClientData(as_tensor(x_train, kind), labels, as_tensor(x_test, kind), test_labels, scale)
 
     return [one(client) for client in range(len(partition.train))]

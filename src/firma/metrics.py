@@ -74,8 +74,8 @@ def summarise(
         "plateau_std": plateau_std(means),
         "worst_round": float(means.min()),
         "largest_drop": largest_drop(means),
-        "bytes_per_round": float(np.mean(sent_bytes)),
-        "messages_per_round": float(np.mean(messages)),
+        "bytes_per_round": float(np.mean(sent_bytes)) if len(sent_bytes) else None,  # not known of a single site
+        "messages_per_round": float(np.mean(messages)) if len(messages) else None,
     }
     for name, values in (curves or {}).items():
         known = values[-1][~np.isnan(values[-1])]

@@ -47,8 +47,8 @@ class Pace:
 class _Count:
     """Rounds done of all rounds of all runs, and the time that the others will take."""
 
-    def __init__(self, rounds: int, runs: int) -> None:
-        self.rounds, self.runs, self.done = rounds, runs, 0
+    def __init__(self, rounds: int, runs: int, metric: str = "accuracy") -> None:
+        self.rounds, self.runs, self.metric, self.done = rounds, runs, metric, 0
         self.started = time.monotonic()
         self.recent = deque([self.started], _RECENT + 1)
 
@@ -62,7 +62,7 @@ class _Count:
         run = f", run {(self.done - 1) // self.rounds + 1} of {self.runs}" if self.runs > 1 else ""
         return (
             f"{name} seed {seed}: round {outcome.number + 1} of {self.rounds}, "
-            f"mean accuracy {outcome.accuracies.mean():.3f}{run}, {self._time_left()}"
+            f"mean {self.metric} {outcome.scores.mean():.3f}{run}, {self._time_left()}"
         )
 
     def _time_left(self) -> str:
@@ -94,13 +94,14 @@ def interactive(console: Console) -> bool:
 
 
 @contextmanager
-def shown(rounds: int, runs: int, note: str = "") -> "Iterator[OnRound]":
+def shown(rounds: int, runs: int, metric: str = "accuracy", note: str = "") -> "Iterator[OnRound]":
     """A function for `on_round` that shows the progress of `runs` runs of `rounds` rounds each.
 
+    `metric` is what the scores of the task are called.
     `note` is shown on a terminal until the first round is over. In a log, the first line appears after ten seconds, so
     a short run prints nothing.
     """
-    console, count = Console(stderr=True), _Count(rounds, runs)
+    console, count = Console(stderr=True), _Count(rounds, runs, metric)
     if in_notebook():
         yield _notebook(count)
     elif not interactive(console):
@@ -110,7 +111,7 @@ def shown(rounds: int, runs: int, note: str = "") -> "Iterator[OnRound]":
             task = bar.add_task("starting", total=rounds * runs, note=note)
 
             def on_round(name: str, seed: int, outcome: "RoundOutcome") -> None:
-                note = f"round {outcome.number + 1}: {outcome.accuracies.mean():.3f}"
+                note = f"round {outcome.number + 1}: {outcome.scores.mean():.3f}"
                 bar.update(task, advance=1, description=f"{name:8} seed {seed}", note=note)
 
             yield on_round
@@ -140,7 +141,7 @@ def _notebook(count: _Count) -> "OnRound":
     """One output of the cell, updated up to four times a second; the last round remains."""
     from IPython.display import display
 
-    shown = display({"text/plain": "starting"}, raw=True, display_id=True)
+    shown = display({"text/plain": "starting"}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
     last = float("-inf")
 
     def on_round(name: str, seed: int, outcome: "RoundOutcome") -> None:

@@ -7,18 +7,25 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from firma.atomic_files import check_writable
+from firma.data.catalogue import SIZES
+from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
 from firma.metrics import summarise
+from firma.models.build import SIZES_OF_MLP, ModelSource, build_model, model_spec, sized
+from firma.models.probe import InputSpec
+from firma.models.record import rebuild
+from firma.models.reference import exists, importable_here, parsed, user_modules
 from firma.models.split_model import SplitModel
 from firma.run_facts import ABSENT, conditions, differing, tuning
 from firma.tasks.task import MAIN, TaskName
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _FORMAT = 1
+_STANDARDISERS = "standardisers.jsonl"  # one line for each client
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +45,9 @@ class Result:
     are the other metrics by name, NaN where a client has none (results of a sweep keep the last round of them). `order`
     is the ring. The final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each
     client by name, such as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one
-    for all clients, or one for each.
+    for all clients, or one for each. If inputs were standardised, `standardisers` are the N
+    clients' ways to do it, which new data have to go through: `result.model(i)` takes
+    `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -54,6 +64,7 @@ class Result:
     template: SplitModel | None = field(default=None, repr=False)
     buffers: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
+    standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
     curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     @property
@@ -79,17 +90,32 @@ class Result:
         return self.backend
 
     def model(self, client: int) -> SplitModel:
-        """Extractor and head of one client, as trained, with its buffers."""
-        if self.parameters is None or self.template is None:
+        """Extractor and head of one client, as trained, with its buffers.
+
+        The structure of a loaded model is built again by the code that made it, on first use.
+        """
+        if self.parameters is None:
             raise BadInput(
-                "this result has no model: it was loaded from files, which contain its parameters but not its structure"
+                "this result has no models: a sweep and firma run --no-save-models keep metrics only; save a result of "
+                "firma.run with result.save(folder), or use firma run --out"
             )
         clients = len(self.parameters)
         if client not in range(clients):  # neither text nor -1, which torch would take as the last client
             raise BadInput(f"client = {client!r}: must be an integer from 0 to {clients - 1}")
         client = int(client)
         frozen = self.frozen[client % len(self.frozen)] if self.frozen else {}
-        return self.template.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+        size = self._structure.layout().size
+        if size != self.parameters.shape[1]:
+            raise BadInput(
+                f"the result holds {self.parameters.shape[1]:,} parameters per client, but its model has {size:,}; it "
+                "was trained with another model: pass that one, firma.load(folder, model=...)"
+            )
+        return self._structure.filled(self.parameters[client], self.buffers[client] if self.buffers else {}, frozen)
+
+    @cached_property
+    def _structure(self) -> SplitModel:
+        """The template, or a model of the recorded structure."""
+        return self.template if self.template is not None else rebuilt(self.config)
 
     def _tensors(self) -> dict[str, Tensor]:
         """The final models as named tensors."""
@@ -136,6 +162,8 @@ class Result:
             draft = Path(name) / "draft"
             draft.mkdir()
             (draft / "result.json").write_text(json.dumps({"format": _FORMAT} | self.as_dict(), indent=1))
+            if self.standardisers:
+                (draft / _STANDARDISERS).write_text("\n".join(each.as_json() for each in self.standardisers) + "\n")
             if self.parameters is not None:
                 save_file(self._tensors(), draft / "parameters.safetensors")
             shutil.move(draft, target)
@@ -156,18 +184,66 @@ def _read_tensors(path: Path) -> dict[str, Any]:
     return {"parameters": stored["parameters"], "buffers": buffers, "frozen": frozen}
 
 
-def load(folder: str | os.PathLike[str]) -> Result:
-    """Load a run that `Result.save` wrote: metrics and parameters, without the structure of the model."""
+def load_saved(folder: str | os.PathLike[str]) -> Result:
+    """Load a run that `Result.save` wrote: metrics and parameters; the structure of the model is built when needed."""
     source = Path(folder)
     try:
         document = json.loads((source / "result.json").read_text())
         values = from_dict(document)
     except (OSError, ValueError, KeyError) as error:
         raise BadInput(f"load: folder {str(source)!r} does not contain a saved result ({error})") from None
+    lines = source / _STANDARDISERS
+    if lines.exists():
+        fitted = tuple(standardiser_from_json(line) for line in lines.read_text().splitlines())
+        values = replace(values, standardisers=fitted)
     tensors = source / "parameters.safetensors"
     if not tensors.exists():
         return values
-    return Result(**(vars(values) | _read_tensors(tensors)))
+    return replace(values, **_read_tensors(tensors))
+
+
+def rebuilt(config: Mapping[str, Any], model: ModelSource | None = None) -> SplitModel:
+    """A model of the structure that a result's configuration records, or of `model`, the code that the user names.
+
+    A result may come from others, and code that is installed can do anything when it is called: it is run only if the
+    user has named it too. The user's own files are compared with the recorded ones, see `models.record.rebuild`.
+    """
+    recorded = config.get("model")
+    if not isinstance(recorded, Mapping):
+        return _unrecorded(config, model)
+    if model is not None and model != recorded["name"]:
+        built = isinstance(model, tuple | list | SplitModel | nn.Module)
+        head = None if isinstance(model, tuple | list | SplitModel) else recorded["head"]
+        return rebuild(recorded, model_spec(model, {} if built else recorded["settings"], head))
+    named = parsed(recorded["name"]) if recorded["kind"] == "reference" else None
+    if named is not None and model is None:
+        with importable_here():
+            installed = exists(named.top) and not user_modules([named.module])
+        if installed:
+            raise BadInput(
+                f"the model of this result is built by {named}, installed code that would be called with the recorded "
+                f"parameters {recorded['settings']}; if you trust the result, pass --model {named}, or "
+                f"model={str(named)!r} in Python"
+            )
+    return rebuild(recorded)
+
+
+def _unrecorded(config: Mapping[str, Any], model: ModelSource | None) -> SplitModel:
+    """The model of a result of version 0.2 or earlier, which recorded the sizes of the built-in mlp only."""
+    size, hyper = SIZES.get(str(config.get("dataset"))), config.get("hyper", {})
+    if size is None:
+        raise BadInput(
+            "this result was made by an earlier version of FIRMA, which did not record the model's structure or the "
+            "shape of its inputs; run it again to use its models"
+        )
+    scale = 1 / 16 if config["dataset"] == "digits" else 1 / 255
+    inputs = InputSpec(size.shape, np.dtype(np.uint8), scale)
+    chosen = model if model is not None else "mlp"
+    spec = model_spec(chosen)
+    known = {name: hyper[name] for name in SIZES_OF_MLP if name in hyper}
+    if chosen == "mlp" and len(known) == len(SIZES_OF_MLP):
+        spec = sized(spec, known["hidden"], known["embedding"])
+    return build_model(spec, inputs, size.classes, 0, 0)
 
 
 def from_dict(document: Mapping[str, Any]) -> Result:

@@ -29,7 +29,7 @@ def ring_report(
         raise BadInput(f"method = {method!r}: must have topology ring, not {row.topology}")
     hyper, split = hyper_for(row, preset, settings), split_for(preset, settings)
     scenario = scenario or default_scenario(source)
-    partition = deal(source, scenario, clients or source.clients, split, seed)
+    partition = deal(source, scenario, source.clients if clients is None else clients, split, seed)
     count = len(partition.train)
     proportions = label_proportions(source, partition.train)
     alike = similarity(proportions, hyper.ring_cost)

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
 from firma.methods import DEFAULT_METHOD, METHODS, Method
-from firma.settings import BackendName, EngineName, Preset, Wire, sentence
+from firma.settings import BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
 
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
@@ -45,9 +45,10 @@ class RunConfig:
     dataset: Annotated[
         DatasetSource,
         Field(
-            description="digits, mnist, fashion-mnist, cifar10, or a file: PATH.npz, PATH.csv or PATH.parquet "
-            "(PATH.csv:COLUMN names the label column, PATH.csv:A,B several). From Python also a Dataset, arrays (x, y) "
-            "or (x, y, x_test, y_test), or a torch Dataset."
+            description="digits, mnist, fashion-mnist, cifar10; a file: PATH.npz, PATH.csv or PATH.parquet "
+            "(PATH.csv:COLUMN names the label column, PATH.csv:A,B several); or a folder: images in one subfolder per "
+            "class (FOLDER:32x32 resizes them), Hugging Face datasets on disk, or an exported split. From Python "
+            "also a Dataset, arrays (x, y) or (x, y, x_test, y_test), or a torch Dataset."
         ),
     ] = "digits"
     scenario: Annotated[
@@ -96,6 +97,14 @@ class RunConfig:
         BeforeValidator(lambda value: {} if value is None else value),
         Field(description="Change a setting, such as rate=0.001; repeatable."),
     ] = field(default_factory=dict)
+    standardise: Annotated[
+        Standardise | None,
+        Field(
+            description="per-client: scale each feature of a table, or each channel of images, to mean 0 and deviation "
+            "1 by the client's own training data; none: inputs as they are, the default. The same as the setting of "
+            "this name."
+        ),
+    ] = None
     model: Annotated[
         ModelSource,
         Field(
@@ -223,6 +232,13 @@ class RunConfig:
                 object.__setattr__(self, name, adapter.validate_python(getattr(self, name)))
             except ValidationError as error:
                 raise BadInput(sentence(error, name)) from None
+        if self.standardise is not None:  # an option, because tables need it often; what a run records is the setting
+            if self.settings.get("standardise", self.standardise) != self.standardise:
+                raise BadInput(
+                    f"standardise = {self.standardise!r}, but settings have standardise = "
+                    f"{self.settings['standardise']!r}; set one of them"
+                )
+            object.__setattr__(self, "settings", {**self.settings, "standardise": self.standardise})
         _check_combinations(self)
 
     @property

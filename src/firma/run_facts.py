@@ -5,6 +5,8 @@ compared under equal conditions. Its tuning is the preset and the hyperparameter
 own.
 """
 
+import hashlib
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -14,9 +16,14 @@ from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
 Facts = dict[str, Hashable]
 ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
-_NOT_OPTIONS = ("hyper", "split", "settings", "set", "preset", "columns", "dropped", "samples", "versions")
+_NOT_OPTIONS = (
+    "hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions", "labels",
+    "features", "client_names",
+)  # fmt: skip
 # Options that results of earlier versions do not record, and the value that they had.
-UNRECORDED_OPTIONS: Mapping[str, Any] = {"device": "cpu", "wire": "float32"}
+UNRECORDED_OPTIONS: Mapping[str, Any] = {
+    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification",
+}  # fmt: skip
 
 
 def conditions(config: Mapping[str, Any]) -> Facts:
@@ -25,7 +32,8 @@ def conditions(config: Mapping[str, Any]) -> Facts:
     found |= {name: value for name, value in UNRECORDED_OPTIONS.items() if name not in found}
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
-    return flat(found) | flat(config.get("split", {}))
+    split = {name: value for name, value in NEUTRAL_SETTINGS.items() if name in Split.model_fields}
+    return flat(found) | _model(config.get("model", {})) | flat(split | dict(config.get("split", {})))
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:
@@ -109,6 +117,26 @@ def in_words(found: Mapping[str, Sequence[Hashable]], most: int = 4) -> str:
         return ", ".join(str(value) for value in values[:most]) + (", …" if len(values) > most else "")
 
     return ", ".join(f"{name} ({listed(values)})" for name, values in found.items())
+
+
+def _model(recorded: Mapping[str, Any]) -> Facts:
+    """A model's name and parameters, and fingerprints of its code; what follows from the data is left out."""
+    if not recorded:
+        return {}
+    found: Facts = {"model": recorded["name"]}
+    if recorded["kind"] != "built-in" or recorded["name"] != "mlp":  # the sizes of mlp are settings of the run
+        found |= flat(recorded["settings"], "model.")
+    if recorded["head"] is not None:
+        found["model.head"] = recorded["head"]
+    if recorded["files"]:
+        found["model.code"] = _digest(recorded["files"])
+    if recorded["kind"] == "objects":
+        found["model.code"] = recorded["architecture"][:8]
+    return found
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _sizes(config: Mapping[str, Any]) -> Facts:

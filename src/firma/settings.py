@@ -15,6 +15,7 @@ EngineName = Literal["simulation", "ray"]
 BackendName = Literal["auto", "autograd"]
 Wire = Literal["float32", "bfloat16", "int8"]
 DEVICES = ("cpu", "cuda", "mps", "xpu")  # the usual kinds of torch devices, to suggest and to complete
+Standardise = Literal["none", "per-client"]
 
 
 def _none_word(value: object) -> object:
@@ -97,6 +98,11 @@ class Split(Readable):
         description="label skew: fair: all clients get equally many samples; sequential: first come, first served",
     )
     min_samples: Positive = Field(10, description="clients with fewer training samples are left out")
+    standardise: Standardise = Field(
+        "none",
+        description="none: inputs as they are; per-client: mean 0 and deviation 1 for each feature of a table, or each "
+        "channel of images, by the client's own training data",
+    )
 
 
 PAPER_SYMBOLS: Mapping[str, str] = {
@@ -116,7 +122,7 @@ _PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples"
 # Settings added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
 # run (keys of stored cells, checkpoints), so that runs made before the setting existed are still found; never change
 # one, even when the default changes.
-NEUTRAL_SETTINGS: Mapping[str, Any] = {"proximal": 0.0, "clip": None}
+NEUTRAL_SETTINGS: Mapping[str, Any] = {"proximal": 0.0, "clip": None, "standardise": "none"}
 
 
 def stable_settings(values: Hyper | Split) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from firma.atomic_files import check_writable
 from firma.errors import BadInput
 
@@ -31,11 +33,12 @@ EXPERIMENT = "firma"  # MLflow's name for a group of runs, unless MLFLOW_EXPERIM
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run before it starts: its method, its seed and the `config` that its result will have."""
+    """A run before it starts: its method, its seed, what of its result's `config` is known, and its main metric."""
 
     method: str
     seed: int
     config: Mapping[str, Any]
+    main: str = "accuracy"
 
     @property
     def name(self) -> str:
@@ -95,16 +98,20 @@ def tracked(tensorboard: str | Path | None, mlflow: str | Path | None, facts: Ru
         trackers.close(status)
 
 
-def curves(outcome: "RoundOutcome") -> dict[str, float]:
-    """What is drawn over rounds, by name: mean, worst and each client's test accuracy, and the bytes sent."""
-    scores = outcome.accuracies
-    shared = {
-        "accuracy/mean": float(scores.mean()),
-        "accuracy/worst": float(scores.min()),
-        "sent/bytes": float(outcome.sent_bytes),
-    }
+def curves(outcome: "RoundOutcome", main: str) -> dict[str, float]:
+    """What is drawn over rounds, by name; `main` is the name of the task's main metric.
+
+    Of the main metric there is the mean, the worst client and each client; of every other metric, the mean over the
+    clients that have it; and the bytes sent. A metric that no client has in this round is left out.
+    """
+    scores = outcome.scores
+    found = {f"{main}/mean": float(scores.mean()), f"{main}/worst": float(scores.min())}
+    for name, values in outcome.metrics.items():
+        present = values[~np.isnan(values)]
+        found |= {f"{name}/mean": float(present.mean())} if len(present) else {}
     each = enumerate(scores) if len(scores) <= MOST_CLIENTS else ()
-    return shared | {f"clients/accuracy_{client}": float(score) for client, score in each}
+    found |= {f"clients/{main}_{client}": float(score) for client, score in each}
+    return found | {"sent/bytes": float(outcome.sent_bytes)}
 
 
 class _Trackers:
@@ -157,7 +164,7 @@ class TensorBoard:
 
     def round(self, outcome: "RoundOutcome") -> None:
         """Add a point to every curve; rounds count from 1, as in all output."""
-        for name, value in curves(outcome).items():
+        for name, value in curves(outcome, self.facts.main).items():
             self.writer.add_scalar(name, value, outcome.number + 1)
 
     def finish(self, result: "Result") -> None:
@@ -177,6 +184,7 @@ class MLflow:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
+        self.facts = facts
         self.client = MlflowClient(tracking_uri=mlflow_uri(place))
         self.run = self.client.create_run(self._experiment(place), run_name=facts.name).info.run_id
         values = [Param(name, str(value)) for name, value in facts.settings.items()]
@@ -196,7 +204,7 @@ class MLflow:
 
     def round(self, outcome: "RoundOutcome") -> None:
         """Log every curve at this round; rounds count from 1, as in all output."""
-        self._log(curves(outcome), outcome.number + 1)
+        self._log(curves(outcome, self.facts.main), outcome.number + 1)
 
     def finish(self, result: "Result") -> None:
         """Log the final metrics."""

@@ -9,6 +9,7 @@ from PIL import Image
 
 import firma.data.catalogue
 import firma.data.download
+from firma.cli.reading import reading
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +67,12 @@ def test_ctrl_c_says_which_set_is_not_stored_and_keeps_the_others(command, tmp_p
         (["data", "get", "mnist", "--source", "debian"], "no Debian package"),
         (["run", "--dataset", "cifar10"], "firma data get cifar10"),
         (["split", "--scenario", "natural"], "does not name the client of each row"),
-        (["split", "--clients", "0"], "at least 1"),
-        (["split", "--set", "split_seed=none", "--seed", "-1"], "'--seed'"),
+        (["split", "--clients", "0"], "--clients must be at least 1"),
+        (["ring", "--clients", "0"], "--clients must be at least 1"),
+        (["advise", "--clients", "0"], "--clients must be at least 1"),
+        (["run", "--clients", "0"], "clients = 0: must be at least 1"),
+        (["advise", "--counts", "x.csv", "--clients", "3"], "--counts cannot be combined with --clients: the file has"),
+        (["split", "--set", "split_seed=none", "--seed", "-1"], "--seed must be at least 0"),
         (["split", "--out", "/dev/null/x.png"], "cannot write this file"),
     ],
 )
@@ -104,6 +109,21 @@ def test_split_of_a_table_with_clients_is_natural(command, tmp_path):
     document = json.loads(out)
     assert document["scenario"] == "natural"
     assert [(row["client"], row["train"], row["test"]) for row in document["clients"]] == [("a", 24, 6), ("b", 24, 6)]
+    assert document["columns"] == ["a", "b"]
+    _, out, _ = command("split", "--dataset", path)
+    assert "Features: a, b" in out
+
+
+def test_advice_uses_the_client_column(command, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"{row},{row * 7 % 11},{row % 3},{'abc'[row % 3]}" for row in range(300)]  # a class for each client
+    path.write_text("\n".join(["a,b,label,client", *rows]))
+    _, out, _ = command("advise", "--dataset", path, "--json")
+    document = json.loads(out)
+    assert document["clients"] == 3
+    assert document["heterogeneity"] > 0.6
+    _, out, _ = command("advise", "--dataset", path, "--scenario", "iid", "--clients", 4, "--json")
+    assert (json.loads(out)["clients"], json.loads(out)["scenario"]) == (4, "iid")
 
 
 def test_many_classes_and_clients_still_fit(command, tmp_path):
@@ -115,3 +135,13 @@ def test_many_classes_and_clients_still_fit(command, tmp_path):
     assert code == 0
     assert "10 more clients" in out
     assert "most common" in out
+
+
+def test_a_log_tells_how_far_reading_is_every_ten_seconds(capsys):
+    now = iter([0.0, 4.0, 10.0, 10.0, 15.0, 21.0, 21.0])
+    with reading(lambda: next(now)) as show:
+        for done in (100, 2000, 3000, 50_000):
+            show("reading photos", done, 50_000)
+    assert (
+        capsys.readouterr().err == "firma: reading photos: 2,000 of 50,000\nfirma: reading photos: 50,000 of 50,000\n"
+    )

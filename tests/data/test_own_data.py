@@ -129,6 +129,68 @@ def test_torch_data_sets():
         load_dataset([X, WORDS])
 
 
+class Augmented(Pairs):
+    """Flips an item in ten."""
+
+    def __getitem__(self, row):
+        x, y = super().__getitem__(row % 30)
+        return x + 1000.0 * (torch.rand(1) < 0.1), y
+
+    def __len__(self):
+        return 900
+
+
+class Noisy(Pairs):
+    def __getitem__(self, row):
+        return super().__getitem__(row)[0], int(torch.randint(10, (1,)))
+
+
+class Doubled(TensorDataset):
+    def __getitem__(self, row):
+        x, y = super().__getitem__(row)
+        return 2 * x, y
+
+
+def test_random_augmentation_is_refused_and_says_what_to_do():
+    for data in (Augmented(), Noisy()):
+        with pytest.raises(BadInput, match=r"read again, as with random augmentation.*in the model.*docs/your-data.md"):
+            load_dataset(data)
+    with pytest.raises(BadInput, match=r"item .* of Augmented"):
+        load_dataset((Pairs(), Augmented()))
+
+
+def test_a_tensor_data_set_that_changes_its_items_is_read_through_them():
+    plain = load_dataset(TensorDataset(torch.tensor(X), torch.arange(60) % 3))
+    doubled = load_dataset(Doubled(torch.tensor(X), torch.arange(60) % 3))
+    assert np.array_equal(doubled.x_train, 2 * plain.x_train)
+
+
+def test_reading_a_torch_data_set_tells_its_progress():
+    told = []
+    load_dataset(Pairs(), on_progress=lambda *words: told.append(words))
+    assert told == [("reading Pairs", 0, 30), ("reading Pairs", 30, 30)]
+
+
+def test_natural_takes_what_run_takes(tmp_path):
+    data = natural((X, WORDS), CLIENT)
+    assert np.array_equal(data.client_test, from_arrays(X, WORDS, client=CLIENT).client_test)
+    tested = natural((X[:40], WORDS[:40], X[40:], WORDS[40:]), CLIENT[:40])
+    assert (len(tested.y_train), tested.client_test) == (40, None)
+    assert natural(Pairs(), np.arange(30) % 3).clients == 3
+    assert natural("digits", np.arange(1437) % 3).clients == 3
+    with pytest.raises(BadInput, match=r"client has shape \(60,\); must be \(1437,\), one per training row"):
+        natural("digits", CLIENT)
+    with pytest.raises(BadInput, match=r"client has shape \(3,\); must be \(60,\)"):
+        natural((X, WORDS), CLIENT[:3])
+    with pytest.raises(BadInput, match="a tuple of 3 is not supported"):
+        natural((X, WORDS, X), CLIENT)
+    with pytest.raises(BadInput, match="type list is not supported"):
+        natural([X, WORDS], CLIENT)
+    np.savez(tmp_path / "mine.npz", x=X, y=WORDS, client=CLIENT)
+    with pytest.raises(BadInput, match=r"mine.npz already names the client"):
+        natural(str(tmp_path / "mine.npz"), CLIENT)
+
+
 class Pairs2(Pairs):
     def __getitem__(self, row):
         return torch.zeros(4), row % 3
@@ -205,13 +267,30 @@ def test_whole_numbers_are_sorted_as_numbers(tmp_path):
     ("text", "words"),
     [
         ("a,label\n1,x\nred,y\n", "data row 2 contains 'red' in column 'a'"),
-        ("a,label\n1,x\n,y\n", "data row 2 contains '' in column 'a'"),
+        ("a,label\n1,x\n,y\n", "column 'a' is empty or not a finite number in data row 2; fill in"),
+        ("a,b,label\n1,NA,x\n?,2,y\n", r"column 'b' is empty .* in data row 1 \(the first of 2 such cells\)"),
+        (
+            "day,a,city,label\n2024-01-31,1,Rome,x\n",
+            "'2024-01-31' in column 'day' .not a number either: city.*days since",
+        ),
+        ("city,label\nRome,x\n", "'Rome' in column 'city'; must be a number: .*get_dummies"),
+        ("a,label\n12%,x\n", "'12%' in column 'a'; must be a number: write plain numbers"),
+        ('a,label\n"1,5",x\n', "'1,5' in column 'a'; .*decimal commas are read if semicolons"),
+        ("a;label\n1.234,5;x\n", "'1.234,5' in column 'a'; .*without separators of thousands"),
+        ("a;b;label\n1,5;1.5;x\n", "decimal comma .1,5 in column 'a', data row 1. and with a point .1.5 in column 'b'"),
+        ("a,label\n1_0,x\n", "'1_0' in column 'a'"),
+        (",a,label\n0,1,x\n", "column 1 of 3 has no name; pandas writes its index so: save with index=False"),
+        ("a,label,\n1,x,\n", "column 3 of 3 has no name; remove it, or name it"),
+        ("a,a,label\n1,2,x\n", "two columns are called 'a'"),
+        ("1,2,0\n3,4,1\n", "the first line must name the columns, but it contains numbers: 1, 2, 0"),
+        ("a b label\n1 2 x\n", "the first line is 'a b label', .*separated by commas, semicolons or tabs"),
+        ("a,label\n1,x\n".encode("utf-16"), "not UTF-8 text .*; save the file as CSV UTF-8"),
         ("a,label\n1,x\nnan,y\n", "column 'a' is empty or not a finite number in data row 2"),
         ("a,label\n1,x\n2\n", "data row 2 has 1 cells, but the header has 2"),
         ("a,label\n1,x\n2,y,3\n", "data row 2 has 3 cells"),
         ("a,label\n1,x\n2,\n", "column 'label' is empty in data row 2"),
         ("a,label\n", "a header but no rows"),
-        ("", "no column label.*; columns are none"),
+        ("", "the first line is '', without column label"),
         ("label\nx\n", "at least one feature is required"),
         ("a,label\n1,x\n2,x\n", "all training labels are x"),
         ("a,label\n1,\xff\n".encode("latin-1"), "not UTF-8 text"),
@@ -222,6 +301,39 @@ def test_csv_that_cannot_be_used(tmp_path, text, words):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadInput, match=words):
         load_dataset(str(path))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_decimal_commas_and_truths_are_numbers(tmp_path, delimiter):
+    path = tmp_path / "t.csv"
+    rows = [f"{row},5e1|{row % 2 == 0}|{'xy'[row % 2]}".replace("|", delimiter) for row in range(10)]
+    path.write_text("\n".join(["a|b|label".replace("|", delimiter), *rows]), encoding="utf-8-sig")
+    data = load_dataset(path)
+    assert data.columns == ("a", "b")
+    found = np.concatenate([data.x_train, data.x_test])
+    assert sorted(found.tolist()) == [[row * 10 + 5, row % 2 == 0] for row in range(10)]
+
+
+def test_numbers_to_predict_with_decimal_commas(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a;price\n" + "".join(f"{row};{row},25\n" for row in range(20)))
+    with pytest.warns(UserWarning, match="the task is regression"):
+        data = load_dataset(f"{path}:price")
+    assert data.task == "regression"
+    assert np.array_equal(data.y_train[:, 0], data.x_train[:, 0] + 0.25)
+
+
+def test_a_column_that_numbers_the_rows_is_not_used_silently(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("id,a,label\n" + "".join(f"{row},{row % 3},{row % 2}\n" for row in range(20)))
+    with pytest.warns(UserWarning, match="column 'id' seems to number the rows"):
+        assert load_dataset(path).columns == ("id", "a")
+
+
+def test_files_of_other_kinds(tmp_path):
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(BadInput, match=r"files .xlsx are not supported; save the data as .csv"):
+        load_dataset(tmp_path / "t.xlsx")
 
 
 def write_parquet(path, **columns):

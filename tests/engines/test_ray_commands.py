@@ -94,20 +94,34 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
 
 
-def test_sweep_spreads_runs_and_goes_on_after_a_failure(command, tmp_path, cluster):
+MODEL = """
+from torch import nn
+
+class Features(nn.Sequential):
+    pass
+
+def build(width=4):
+    return Features(nn.Linear(4, width), nn.Tanh()), nn.Linear(width, 3)
+"""
+
+
+def test_sweep_spreads_runs_and_goes_on_after_a_failure(command, tmp_path, cluster, monkeypatch):
+    """The workers have neither the data nor the model's module: both are sent."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model_of_a_sweep.py").write_text(MODEL)
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "mine.npz", x=rng.normal(size=(90, 4)).astype(np.float32), y=rng.integers(0, 3, 90))
-    text = 'clients = [2, 500]\nrounds = 1\nmethod = ["local", "fedavg"]\nscenario = "iid"\n'
-    (tmp_path / "grid.toml").write_text(f'{text}dataset = "{tmp_path}/mine.npz"\n')
-    words = ["sweep", tmp_path / "grid.toml", "--out"]
-    code, out, err = command(*words, tmp_path / "ray", "--engine", "ray")
+    np.savez("mine.npz", x=rng.normal(size=(90, 4)).astype(np.float32), y=rng.integers(0, 3, 90))
+    text = 'clients = [2, 500]\nrounds = 1\nmethod = "fedavg"\nscenario = "iid"\nmodel = "model_of_a_sweep:build"\n'
+    (tmp_path / "grid.toml").write_text(f'{text}dataset = "mine.npz"\nmodel_set = {{width = [4, 5]}}\n')
+    code, out, err = command("sweep", "grid.toml", "--out", "ray", "--engine", "ray")
     assert code == 1
     assert "2 runs finished, 0 already existed, 2 failed" in out
     assert "clients = 500: must be between 1 and 72" in err
-    command(*words, tmp_path / "one")
+    command("sweep", "grid.toml", "--out", "one")
     ours, theirs = read_cells(tmp_path / "ray"), read_cells(tmp_path / "one")
     for left, right in zip(ours, theirs, strict=True):
         assert (left.key, left.result.history.tolist()) == (right.key, right.result.history.tolist())
+        assert left.result.config["model"] == right.result.config["model"]
 
 
 RUN = {"rounds": 8, "seed": 3, "settings": {"extractor_epochs": 2}, "engine": "ray", "workers": 2}

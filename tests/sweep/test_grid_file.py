@@ -1,6 +1,5 @@
 """Grid files: which runs they mean, what a run is called, and when two runs are the same."""
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from firma.errors import BadInput
 from firma.paper.grid import Choice
 from firma.paper.grid import cells as paper_cells
 from firma.sweep.cells import as_options, key
-from firma.sweep.grid import EXECUTION, code_hashes, expand, fingerprint, read_grid, select
+from firma.sweep.grid import EXECUTION, expand, fingerprint, read_grid, select
 from firma.sweep.store import read_cells
 
 EVIDENCE = Path(__file__).parents[2] / "evidence"
@@ -157,7 +156,7 @@ def test_what_does_not_change_results_is_no_part_of_the_key(tmp_path):
 
 def data(path, seed=0, clients=None):
     rng = np.random.default_rng(seed)
-    arrays = {"x": rng.normal(size=(80, 4)).astype(np.float32), "y": rng.integers(0, 2, 80)}
+    arrays = {"x": rng.normal(size=(80, 4)).astype(np.float32), "y": rng.integers(0, 3, 80)}
     np.savez(path, **arrays, **({} if clients is None else {"client": rng.integers(0, clients, 80)}))
     return path
 
@@ -177,7 +176,7 @@ def test_own_data_are_known_by_their_content(tmp_path):
     assert first.data == moved.data != changed.data
     named = one(data(tmp_path / "named.npz", clients=3))
     assert (named.scenario, named.clients, named.rounds) == ("natural", 3, 30)
-    assert (first.scenario, first.clients) == ("skew-1", 10)
+    assert (first.scenario, first.clients) == ("dir-0.5", 10), "two classes"
 
 
 def test_a_folder_of_data_is_known_by_its_files(tmp_path):
@@ -189,16 +188,43 @@ def test_a_folder_of_data_is_known_by_its_files(tmp_path):
     assert fingerprint("digits") == fingerprint("nowhere.csv") == ""
 
 
-def test_code_that_an_option_refers_to_is_hashed(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_models_of_a_test.py").write_text("def build(): ...\n")
-    before = code_hashes({"model": "own_models_of_a_test:build", "wire": "int8"})
-    assert list(before) == ["own_models_of_a_test"]
-    (tmp_path / "own_models_of_a_test.py").write_text("def build(): return None\n")
-    assert code_hashes({"model": "own_models_of_a_test:build"}) != before
-    assert code_hashes({"model": "no_such_module_anywhere:build"}) == {}
-    cell = expand({}, {}).cells[0]
-    assert len({key(replace(cell, code=code)) for code in ({}, before)}) == 2
+MODEL = """
+from torch import nn
+
+def build(width=8):
+    return nn.Linear(64, width), nn.Linear(width, 10)
+"""
+
+
+def test_models_of_your_own_are_axes_and_known_by_their_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models_of_a_grid.py").write_text(MODEL)
+    text = 'model = "models_of_a_grid:build"\nmodel-set = {width = [4, 8]}\nclients = 2\nrounds = 1'
+    found = grid(tmp_path, text)
+    assert names(found) == ["method=fibfl++ model_set.width=4 seed=0", "method=fibfl++ model_set.width=8 seed=0"]
+    before = [key(cell) for cell in found.cells]
+    assert len(set(before)) == 2
+    assert list(found.cells[0].code) == ["models_of_a_grid.py"]
+    (tmp_path / "models_of_a_grid.py").write_text(MODEL + "# changed\n")
+    assert set(before).isdisjoint(key(cell) for cell in grid(tmp_path, text).cells)
+    both = grid(tmp_path, 'participation = [1.0, 0.5]\n[[grid]]\nmodel = ["mlp", "cnn"]\nmethod = "fedavg"')
+    assert {(cell.options.get("model", "mlp"), cell.options.get("participation", 1.0)) for cell in both.cells} == {
+        ("mlp", 1.0), ("cnn", 1.0), ("mlp", 0.5), ("cnn", 0.5),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("model = 'cnnn'", "did you mean 'cnn'"),
+        ("model = 'no_such_module_anywhere:build'", "no_such_module_anywhere"),
+        ("model = 'cnn'\nmodel_set = {widht = 3}", "did you mean 'width'"),
+        ("participation = [0.5, 2]", "participation = 2: must be at most 1"),
+    ],
+)
+def test_mistakes_in_models_are_found_before_anything_is_run(tmp_path, text, says):
+    with pytest.raises(BadInput, match=says):
+        grid(tmp_path, text)
 
 
 def test_a_cell_as_options_is_the_cell(tmp_path):

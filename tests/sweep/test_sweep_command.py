@@ -76,6 +76,7 @@ def test_a_dry_run_lists_and_counts_and_writes_nothing(sweep, tmp_path):
     assert out.splitlines()[-1] == "3 runs to do, 1 of 4 already exist"
 
 
+@pytest.mark.filterwarnings("default:.*training diverged:UserWarning")
 def test_a_failure_is_recorded_and_the_others_go_on(sweep, command, tmp_path):
     own_data(tmp_path / "mine.npz")
     text = """
@@ -96,7 +97,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(sweep, command, tmp_path):
     assert code == 1
     assert "2 runs finished, 0 already existed, 2 failed (run the same command again to retry)" in out
     assert "clients = 500: must be between 1 and 96" in err
-    assert "diverged: parameters of the trained models are not finite; try a lower rate" in err
+    assert "training diverged: the loss of client 0 and 1 others is not a finite number after round 1" in err
     assert "Traceback" not in err
     assert len(read_cells(tmp_path / "here")) == 2
     assert [each.name.split()[0] for each in read_failures(tmp_path / "here")] == ["method=local", "method=fibfl"]
@@ -139,8 +140,9 @@ def test_results_that_are_not_finite_are_a_divergence(tmp_path):
     broken = np.array([[0.5, 0.5], [0.5, np.nan]])
     for changed, says in (
         (replace(result, history=broken), "the test results of round 2 are not finite"),
+        (replace(result, curves={"loss": broken}), "the loss of client 1 is not a finite number after round 2"),
         (replace(result, parameters=result.parameters / 0), "parameters of the trained models are not finite"),
-        (replace(result, seconds=float("inf")), "diverged: a metric is not a finite number"),
+        (replace(result, seconds=float("inf")), "training diverged: a value is not a finite number"),
     ):
         with writing(tmp_path):
             (failed,) = sweep_cells(
@@ -251,6 +253,50 @@ def test_folders_of_firma_run_are_reported_alone_and_together(command, tmp_path,
     assert "does not exist" in err
     (tmp_path / "one" / "results.json").write_text("{}")
     assert "not a file of firma run --out" in command("report", "one")[2]
+
+
+PARTS = """
+def pinball_loss(outputs, targets):
+    return (outputs - targets).abs().mean()
+
+def bias(outputs, targets):
+    return (outputs - targets).mean()
+"""
+
+
+def test_tasks_are_swept_and_reported_one_at_a_time(sweep, command, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 4)).astype(np.float32)
+    np.savez(tmp_path / "price.npz", x=x, y=(x @ [1.0, 2.0, 0.0, 0.0]).astype(np.float32))
+    (tmp_path / "own_parts.py").write_text(PARTS)
+    code, out, _ = sweep("""
+        clients = 2
+        rounds = 2
+        seeds = 2
+        scenario = "iid"
+        method = ["local", "fedavg"]
+        set = {epochs = 1}
+        metric = ["own_parts:bias", "own_parts:pinball_loss"]
+        [[grid]]
+        dataset = "digits"
+        metric = []
+        [[grid]]
+        dataset = "price.npz"
+        task = "regression"
+        loss = "own_parts:pinball_loss"
+        """)  # fmt: skip
+    assert (code, "8 runs finished" in out) == (0, True)
+    code, _, err = command("report", "results/grid")
+    assert code == 2
+    assert "several tasks, with the main metrics mean_accuracy and mean_r2" in err
+    _, out, _ = command("report", "results/grid", "--json", "--metric", "mean_r2")
+    document = json.loads(out)
+    assert {group["options"]["dataset"] for group in document["groups"]} == {"price.npz"}
+    assert {"mean_r2", "mean_mae", "mean_bias", "mean_pinball_loss"} <= set(document["groups"][0]["metrics"])
+    _, out, _ = command("report", "results/grid", "--print", "text", "--table", "cells", "--metric", "mean_r2")
+    assert "--loss own_parts:pinball_loss --metric own_parts:bias --metric own_parts:pinball_loss" in out
+    (stored, *_) = [cell for cell in read_cells(tmp_path / "results" / "grid") if cell.dataset == "price.npz"]
+    assert "own_parts.py" in stored.inputs["code"]
 
 
 def test_new_data_under_an_old_name_are_new_runs_beside_the_old(sweep, command, tmp_path):

@@ -34,9 +34,13 @@ def advise(
 ) -> None:
     """Recommend a method for a federation, by the paper's rules and by our own runs.
 
+    A data set that names clients is taken as it is divided among them, unless --scenario says otherwise.
+
     Example: firma advise --dataset mnist --scenario dir-0.1
     """
     from firma.cli.console import print_json
+    from firma.cli.reading import reading
+    from firma.data.dataset import load_dataset
     from firma.paper.advice import advise as advice
     from firma.paper.federation_profile import from_counts, from_split
     from firma.paper.published import published, shipped
@@ -45,10 +49,14 @@ def advise(
 
     if counts is not None and (dataset is not None or scenario is not None):
         raise BadInput("--counts cannot be combined with --dataset or --scenario")
+    if counts is not None and clients is not None:
+        raise BadInput("--counts cannot be combined with --clients: the file has one row per client")
     if counts is not None:
         profile = from_counts(counts, rounds)
     else:
-        profile = from_split(dataset or "digits", scenario or "skew-1", clients, rounds)
+        with reading() as show:
+            source = load_dataset(dataset or "digits", on_progress=show)
+        profile = from_split(source, scenario, clients, rounds)
     tables = shipped() if results is None else result_tables(read_results(results))
     found = advice(profile, published(), tables)
     if json:

@@ -34,7 +34,9 @@ LOST = 3  # exit code: the other members did not appear or refuse; the checkpoin
 
 def join(
     ring: RingPath,
-    data: Annotated[str, typer.Option(help="This site's samples: PATH.npz, PATH.csv or PATH.parquet.")] = "",
+    data: Annotated[
+        str, typer.Option(help="This site's samples: PATH.npz, PATH.csv, PATH.parquet or a folder of images.")
+    ] = "",
     identity: IdentityFolder = DEFAULT_IDENTITY,
     state: Annotated[Path, typer.Option(help="Folder for checkpoints, log and audit file.")] = Path("firma-state"),
     listen: Listen = None,

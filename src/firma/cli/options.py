@@ -27,7 +27,7 @@ SETTINGS = (
 )
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP, autocompletion=completion.datasets)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP, autocompletion=completion.scenarios)]
-Clients = Annotated[int | None, typer.Option(help=_HELP["clients"])]
+Clients = Annotated[int | None, typer.Option(min=1, help=_HELP["clients"])]
 Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"], autocompletion=completion.presets)]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split; only used with --set split_seed=none.")]

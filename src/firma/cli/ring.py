@@ -35,9 +35,13 @@ def ring(
     from rich.table import Table
 
     from firma.cli.console import print_json, print_table
+    from firma.cli.reading import reading
+    from firma.data.dataset import load_dataset
     from firma.ring_cost import ring_report
 
-    report = ring_report(dataset, scenario, method, clients, preset, changes(set_), seed, participation)
+    with reading() as show:
+        source = load_dataset(dataset, on_progress=show)
+    report = ring_report(source, scenario, method, clients, preset, changes(set_), seed, participation)
     if json:
         print_json(report)
         return

@@ -26,6 +26,13 @@ def ring_file(
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
     labels: Annotated[str, typer.Option(help="All labels, separated by commas, or the number of classes.")] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
+            "columns are in another order is put right, one that lacks some is refused."
+        ),
+    ] = "",
     task: Annotated[
         str,
         typer.Option(
@@ -75,18 +82,30 @@ def ring_file(
             raise BadInput("--member must be given at least twice: a ring has two or more members")
         settings, parameters = changes(set_), model_changes(model_set)
         if flower is not None:
-            if shape or labels or model != "mlp" or parameters or head or dtype or edges or task != "classification":
+            if (
+                shape
+                or columns
+                or labels
+                or model != "mlp"
+                or parameters
+                or head
+                or dtype
+                or edges
+                or task != "classification"
+            ):
                 raise BadInput(
-                    "--flower cannot be combined with --shape, --labels, --task, --edges, --model, --model-set, --head "
-                    "and --dtype: the app has its own data and model"
+                    "--flower cannot be combined with --shape, --columns, --labels, --task, --edges, --model, "
+                    "--model-set, --head and --dtype: the app has its own data and model"
                 )
             learnt: dict[str, Any] = {"flower": _app(flower)}
         else:
             if model == "mlp":  # its sizes are settings of the run
                 settings, parameters = settings | parameters, {}
+            features = [name.strip() for name in columns.split(",")] if columns else []
             agreed = {
-                "shape": _shape(shape), "labels": _labels(labels), "scale": scale, "model": model,
-                "model_set": parameters, "head": head, "kind": task, "edges": _edges(edges),
+                "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+                "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
+                "edges": _edges(edges),
             } | ({"dtype": dtype} if dtype else {})  # fmt: skip
             learnt = {"task": stated(agreed, seed)}
         values = {
@@ -136,6 +155,10 @@ def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
         typer.echo(f"  {name}  {digest}")
     for member in ring.members:
         typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
+    if ring.task.columns:
+        typer.echo(f"  columns: {', '.join(ring.task.columns)}")
+    if ring.standardise:
+        typer.echo("  each site standardises its inputs by its own training data")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
 
 

@@ -11,7 +11,7 @@ import typer
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
-from firma.tasks.task import TaskName
+from firma.tasks.task import TITLES, TaskName
 
 if TYPE_CHECKING:
     from firma.experiment import Experiment
@@ -44,6 +44,15 @@ _COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, str]]] = {
         **_TRAFFIC,
     },
 }
+_MOST = 500_000_000  # bytes of models that are saved without being asked for
+_SaveModels = Annotated[
+    bool | None,
+    typer.Option(
+        "--save-models/--no-save-models",
+        help="With --out, also write the trained models, for firma predict, evaluate and export. Default: if all of "
+        "them together are smaller than 500 MB.",
+    ),
+]
 _Path = Annotated[str | None, typer.Option("--path", hidden=True)]
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show the backend and the duration of each run.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")]
@@ -52,8 +61,9 @@ _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on
 def run(
     config: Annotated[Path | None, typer.Argument(help="TOML file; its keys are the names of the options.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write results.json and a figure (accuracy.png) into this folder.")
+        Path | None, typer.Option(help="Write results.json, a figure (accuracy.png) and the models into this folder.")
     ] = None,
+    save_models: _SaveModels = None,
     verbose: _Verbose = False,
     quiet: _Quiet = False,
     json: Json = False,
@@ -66,6 +76,7 @@ def run(
     """
     from firma.atomic_files import check_writable
     from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.experiment import resolve
 
     values = read_toml(config) if config is not None else {}
@@ -73,8 +84,12 @@ def run(
     if not isinstance(written, str | None):
         raise BadInput(f"out = {written!r}: must be the path of a folder")
     folder = out or (Path(written) if written is not None else None)
+    wanted = save_models if save_models is not None else _switch(values, "save_models")
+    if wanted and folder is None:
+        raise BadInput("--save-models requires --out, the folder to save them in")
     values = _merged(values, options, path)
-    experiment = resolve(from_options(values))
+    with reading() as show:
+        experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
     results = _train(experiment, quiet)
@@ -82,12 +97,18 @@ def run(
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
     }
+    models = None
     if folder is not None:
         _write(document, results, folder)
+        models = _write_models(results, folder, wanted)
     if json:
         print_json(document)
     else:
         _show(experiment, results, folder)
+        if models is not None:
+            from firma.cli.console import out as shown
+
+            shown.print(f"Models: {models}, for firma predict, evaluate and export", soft_wrap=True, highlight=False)
         if verbose:
             _show_backends(results)
 
@@ -115,6 +136,14 @@ def _merged(values: dict[str, Any], given: dict[str, Any], path: str | None) -> 
         values["backend"] = old
     stated = {name: value for name, value in given.items() if not _missing(value)}
     return values | stated | {"set": settings, "model_set": model_set}
+
+
+def _switch(values: dict[str, Any], name: str) -> bool | None:
+    """A switch of the command itself that a TOML file may state too."""
+    stated = values.pop(name, values.pop(name.replace("_", "-"), None))
+    if stated is not None and not isinstance(stated, bool):
+        raise BadInput(f"{name} = {stated!r}: must be true or false")
+    return stated
 
 
 def _table(values: dict[str, Any], key: str, example: str) -> dict[str, Any]:
@@ -153,7 +182,8 @@ def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]
     note = "the first run on a machine compiles the kernels"
     if experiment.config.engine == "ray":
         note = "Ray and its workers take about ten seconds to start"
-    with shown(experiment.rounds, len(experiment.runs), note) as on_round:
+    metric = TITLES[experiment.task.main]
+    with shown(experiment.rounds, len(experiment.runs), metric, note) as on_round:
         return list(execute(experiment, on_round))
 
 
@@ -165,6 +195,32 @@ def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> N
 
     write_whole(folder / "results.json", json.dumps(document, indent=1, allow_nan=False) + "\n")
     curves(results, folder / f"{results[0].main}.png")
+
+
+def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) -> Path | None:
+    """Write the trained models and return their folder, unless there is too much of them.
+
+    Models of an earlier run in this folder are removed.
+    """
+    from shutil import rmtree
+
+    from firma.cli.console import err
+    from firma.trained import MODELS_FOLDER, save_models, size_of
+
+    size = sum(size_of(result) for result in results)
+    held = all(result.parameters is not None for result in results)
+    if wanted is not False and held and (wanted or size < _MOST):
+        save_models(results, folder / MODELS_FOLDER)
+        return folder / MODELS_FOLDER
+    rmtree(folder / MODELS_FOLDER, ignore_errors=True)
+    if wanted is None and held:
+        err.print(
+            f"firma: the trained models were not saved, they are {size / 1e6:,.0f} MB; pass --save-models to save them",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+    elif wanted is not False:
+        err.print("firma: the trained models were not saved, no process holds all of them", highlight=False)
+    return None
 
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:

@@ -9,6 +9,8 @@ from firma.cli.options import Changes, Clients, Dataset, Json, Preset, Scenario,
 from firma.errors import BadInput
 
 if TYPE_CHECKING:
+    from firma.data.dataset import Dataset as DatasetInMemory
+    from firma.data.dataset import OnProgress
     from firma.data.partition import Overview
 
 _MOST_CLASSES = 12  # columns that fit a terminal
@@ -23,25 +25,49 @@ def split(
     seed: Seed = 0,
     set_: Changes = None,
     out: Annotated[Path | None, typer.Option(help="Also draw the split, to this PNG file.")] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Also write each client's training and test data into this new folder, for other programs."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="With --export: npz (the default), parquet, or hf (Hugging Face datasets on disk)."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show how a data set is split among clients: training and test samples of each class.
 
     Example: firma split --dataset digits --scenario dir-0.1 --out split.png
+
+    Example: firma split --dataset digits --scenario dir-0.1 --export digits-dir-0.1 --format hf
     """
     from firma.cli.console import print_json
+    from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
     from firma.data.partition import overview
 
-    if clients is not None and clients < 1:
-        raise BadInput(f"clients = {clients}: must be at least 1")
-    found = overview(load_dataset(dataset), scenario, clients, preset, changes(set_), seed)
+    if export is None and form is not None:
+        raise BadInput("--format requires --export")
+    with reading() as show:
+        source = load_dataset(dataset, on_progress=show)
+        found = overview(source, scenario, clients, preset, changes(set_), seed)
+        if export is not None:
+            _export(source, found, export, form or "npz", show)
     if out is not None:
         _draw(found, out)
     if json:
-        print_json(found.as_dict())
+        print_json(found.as_dict() | ({"exported": str(export)} if export is not None else {}))
     else:
-        _show(found, out)
+        _show(found, [path for path in (out, export) if path is not None])
+
+
+def _export(source: "DatasetInMemory", found: "Overview", folder: Path, form: str, show: "OnProgress") -> None:
+    from firma.data.exported import export
+
+    facts = {"dataset": found.dataset, "scenario": found.scenario, "preset": found.preset, "split": found.settings}
+    export(source, found.partition, found.names, facts | {"dropped": list(found.dropped)}, folder, form, show)
 
 
 def _draw(found: "Overview", path: Path) -> None:
@@ -55,7 +81,7 @@ def _draw(found: "Overview", path: Path) -> None:
         raise BadInput(f"out = {str(path)!r}: cannot write this file ({error.strerror})") from None
 
 
-def _show(found: "Overview", path: Path | None) -> None:
+def _show(found: "Overview", written: list[Path]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -65,7 +91,7 @@ def _show(found: "Overview", path: Path | None) -> None:
     out.print(title, "Training samples of each class, and all training and test samples:", sep="\n", soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, padding=0)
     table.add_column("client")
-    if found.angles:
+    if found.partition.angles:
         table.add_column("rotated", justify="right")
     few = len(found.labels) <= _MOST_CLASSES
     for label in found.labels if few else ("classes", "most common"):
@@ -74,7 +100,7 @@ def _show(found: "Overview", path: Path | None) -> None:
         table.add_column(half, justify="right", style="bold", min_width=len(f"{counts.sum():,}"))
     for place, name in enumerate(found.names[:_MOST_CLIENTS]):
         train, test = found.train[place], found.test[place]
-        rotated = [f"{found.angles[place]:g}°"] if found.angles else []
+        rotated = [f"{found.partition.angles[place]:g}°"] if found.partition.angles else []
         most = found.labels[int(train.argmax())]
         cells = [str(count or "·") for count in train] if few else [str(int((train > 0).sum())), most]
         table.add_row(name, *rotated, *cells, f"{train.sum():,}", f"{test.sum():,}")
@@ -86,5 +112,7 @@ def _show(found: "Overview", path: Path | None) -> None:
         out.print(f"… and {len(found.names) - _MOST_CLIENTS} more clients: --json shows all.")
     if found.dropped:
         out.print(f"Clients left out, too few samples: {', '.join(found.dropped)} (--set min_samples=1 includes all).")
-    if path is not None:
-        out.print(f"Written: {path}", soft_wrap=True)
+    if found.columns:
+        out.print(f"Features: {', '.join(found.columns)}", soft_wrap=True, highlight=False, markup=False)
+    if written:
+        out.print(f"Written: {', '.join(str(path) for path in written)}", soft_wrap=True)

@@ -46,7 +46,7 @@ class Tracker:
         """A round of the running cell has been completed."""
         number, cell = outcome.number + 1, self.cell
         self.part = self.cost(cell) * number / cell.rounds
-        self._say(cell, f"round {number}/{cell.rounds}: {outcome.accuracies.mean():.3f}")
+        self._say(cell, f"round {number}/{cell.rounds}: {outcome.scores.mean():.3f}")
 
     def finish(self, done: "FinishedCell") -> None:
         """A cell has been completed and saved."""

@@ -1,11 +1,11 @@
-"""A data set in memory, and how it is loaded: by name, by file, or from arrays."""
+"""A data set in memory, and how it is loaded: by name, by file or folder, or from arrays."""
 
 import gzip
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
 SPLIT_SEED = 42
+MANIFEST = "firma-split.json"  # marks a folder that `firma split --export` wrote
+HUGGING_FACE_FILES = ("dataset_dict.json", "state.json")  # one of them marks a folder that `save_to_disk` wrote
 _FILE = re.compile(r"(.+\.(?:npz|csv|parquet))(?::(.+))?", re.IGNORECASE | re.DOTALL)
 
 
@@ -50,6 +52,7 @@ class Dataset:
     client_test: Integers | None = None
     client_names: tuple[str, ...] = ()
     task: TaskName = "classification"
+    columns: tuple[str, ...] = ()  # names of the features of a table, in order; empty if they have none
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,6 +61,8 @@ class Dataset:
 
 
 DatasetSource: TypeAlias = "str | os.PathLike[str] | Dataset | tuple[Any, ...] | TorchDataset[Any]"
+# Called while many items are read: with what is read, how many items so far, and of how many.
+OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 def with_classes(dataset: Dataset) -> Dataset:
@@ -75,29 +80,37 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset, y_train=train, y_test=test, classes=len(names), labels=names, task="classification")
 
 
-def load_dataset(source: DatasetSource, *, task: TaskChoice = "auto") -> Dataset:
-    """Load a data set: by name, from a file, from arrays (x, y) or (x, y, x_test, y_test), or from torch data sets.
+def load_dataset(source: DatasetSource, *, task: TaskChoice = "auto", on_progress: OnProgress | None = None) -> Dataset:
+    """Load a data set: by name, from a file or folder, from arrays (x, y) or (x, y, x_test, y_test), or from torch.
 
     A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
-    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column, PATH.csv:A,B several. A
-    `Dataset` is returned as it is. `task` auto: as the targets look.
+    PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column, PATH.csv:A,B several. A folder holds
+    images in one subfolder per class (FOLDER:32x32 resizes them), a data set of Hugging Face's `save_to_disk`, or what
+    `firma split --export` wrote. A `Dataset` is returned as it is. `task` auto: as the targets look. `on_progress` is
+    called while many items are read.
     """
     if isinstance(source, Dataset):
         return _of_task(source, task)
     if isinstance(source, str | os.PathLike):
-        return _of_task(_by_name(os.fspath(source), task), task)
+        return _of_task(_by_name(os.fspath(source), task, on_progress or no_progress), task)
     from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
-        return from_torch(source, task=task)
-    if isinstance(source, tuple) and source and is_torch(source[0]):
-        return partial(from_torch, task=task)(*source)
-    if isinstance(source, tuple) and len(source) > 1:
-        return partial(from_arrays, task=task)(*source)
+        return from_torch(source, None, task, on_progress or no_progress)
+    if isinstance(source, tuple) and len(source) == 2 and is_torch(source[0]):
+        return from_torch(source[0], source[1], task, on_progress or no_progress)
+    if isinstance(source, tuple) and len(source) in (2, 4):
+        x, y, x_test, y_test = (*source, None, None)[:4]
+        return from_arrays(x, y, x_test, y_test, task=task)
+    got = f"a tuple of {len(source)}" if isinstance(source, tuple) else f"type {type(source).__name__}"
     raise BadInput(
-        f"dataset: type {type(source).__name__} is not supported; pass a name, a file, a tuple of arrays (x, y) or "
+        f"dataset: {got} is not supported; pass a name, a file, a folder, a tuple of arrays (x, y) or "
         "(x, y, x_test, y_test), or a torch Dataset"
     )
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """Nobody follows the progress."""
 
 
 def _of_task(dataset: Dataset, task: TaskChoice) -> Dataset:
@@ -107,7 +120,7 @@ def _of_task(dataset: Dataset, task: TaskChoice) -> Dataset:
     return dataset
 
 
-def _by_name(name: str, task: TaskChoice) -> Dataset:
+def _by_name(name: str, task: TaskChoice, on_progress: OnProgress) -> Dataset:
     if name == "digits":
         return digits()
     if name in PUBLIC:
@@ -116,7 +129,32 @@ def _by_name(name: str, task: TaskChoice) -> Dataset:
         from firma.data.user_files import read_file
 
         return read_file(Path(file[1]), file[2], task)
-    raise BadInput(f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet")
+    folder, _, detail = (name, "", "") if Path(name).is_dir() else name.rpartition(":")
+    if folder and Path(folder).is_dir():
+        return _by_folder(Path(folder), detail or None, task, on_progress)
+    if Path(name).is_file():
+        kind = Path(name).suffix or "without an ending"
+        raise BadInput(
+            f"dataset = {name!r}: files {kind} are not supported; save the data as .csv (UTF-8), .parquet or .npz"
+        )
+    raise BadInput(
+        f"{unknown('dataset', name, SIZES)}, or pass a file that ends in .npz, .csv or .parquet, or a folder of images"
+    )
+
+
+def _by_folder(folder: Path, detail: str | None, task: TaskChoice, on_progress: OnProgress) -> Dataset:
+    """A folder of the user's; `detail` is what follows its name and a colon: a column, or the size of images."""
+    if (folder / MANIFEST).is_file():
+        from firma.data.exported import read_exported
+
+        return read_exported(folder, detail)
+    if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
+        from firma.data.hugging_face import read_hugging_face
+
+        return read_hugging_face(folder, detail, task, on_progress)
+    from firma.data.image_folder import read_image_folder
+
+    return read_image_folder(folder, detail, on_progress)
 
 
 def digits() -> Dataset:

@@ -1,7 +1,7 @@
 """A data set split among clients: training data by a scenario, matching test data, and a summary of the split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from firma.data import scenarios
 from firma.data.dataset import Array, Dataset, with_classes
 from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
+from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput
 from firma.settings import Split, split_for
 from firma.tasks.targets import label_shares
@@ -19,13 +20,15 @@ from firma.tasks.targets import label_shares
 class Partition:
     """Row numbers of each client's training and test samples, and the clients left out for lack of data.
 
-    `angles` are the degrees by which each client's images are rotated; empty if none are.
+    `angles` are the degrees by which each client's images are rotated; empty if none are. `standardise` says whether
+    each client's inputs are standardised, after they were rotated.
     """
 
     train: tuple[Indices, ...]
     test: tuple[Indices, ...]
     dropped: tuple[int, ...]
     angles: tuple[float, ...] = ()
+    standardise: bool = False
 
 
 def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int) -> Partition:
@@ -55,7 +58,9 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     if kind.name == "rotate":
         check_images(dataset.shape, dataset.name)
         angles = tuple(kind.number * i / max(clients - 1, 1) for i in kept)
-    return Partition(tuple(train[i] for i in kept), tuple(test[i] for i in kept), dropped, angles)
+    return Partition(
+        tuple(train[i] for i in kept), tuple(test[i] for i in kept), dropped, angles, split.standardise == "per-client"
+    )
 
 
 def default_scenario(dataset: Dataset) -> str:
@@ -69,11 +74,30 @@ def default_scenario(dataset: Dataset) -> str:
 
 
 def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[Array, Array]:
-    """Training and test inputs of one client, as stored; rotated if the scenario says so."""
+    """Training and test inputs of one client, as stored; rotated and standardised if the partition says so."""
     train, test = dataset.x_train[partition.train[client]], dataset.x_test[partition.test[client]]
-    if not partition.angles:
+    if partition.angles:
+        train, test = rotated(train, partition.angles[client]), rotated(test, partition.angles[client])
+    if not partition.standardise:
         return train, test
-    return rotated(train, partition.angles[client]), rotated(test, partition.angles[client])
+    fitted = fit_standardiser(train, dataset.scale)
+    return fitted.apply(train), fitted.apply(test)
+
+
+def client_standardisers(dataset: Dataset, partition: Partition) -> tuple[Standardiser, ...]:
+    """How each client's inputs are standardised; empty if they are not."""
+    if not partition.standardise:
+        return ()
+    stored = replace(partition, standardise=False)
+    return tuple(
+        fit_standardiser(client_inputs(dataset, stored, client)[0], dataset.scale)
+        for client in range(len(partition.train))
+    )
+
+
+def input_form(dataset: Dataset, partition: Partition) -> tuple["np.dtype[np.generic]", float]:
+    """Dtype of what `client_inputs` gives, and the factor that turns it into what a model sees."""
+    return (np.dtype(np.float32), 1.0) if partition.standardise else (dataset.x_train.dtype, dataset.scale)
 
 
 def class_counts(labels: NDArray[np.int64], parts: tuple[Indices, ...] | list[Indices], classes: int) -> Indices:
@@ -154,7 +178,10 @@ def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """A split in numbers: `train` and `test` are (N, C) samples of each class, `names` the N clients."""
+    """A split in numbers: `train` and `test` are (N, C) samples of each class, `names` the N clients.
+
+    `columns` are the names of the features, if they have any; `settings` those of the split.
+    """
 
     dataset: str
     scenario: str
@@ -164,14 +191,16 @@ class Overview:
     train: Indices
     test: Indices
     dropped: tuple[str, ...]
-    angles: tuple[float, ...]
+    columns: tuple[str, ...]
+    settings: Mapping[str, Any]
+    partition: Partition
 
     def as_dict(self) -> dict[str, Any]:
         """The overview as plain data, ready for JSON."""
         rows = [
             {"client": name, "train": int(train.sum()), "test": int(test.sum()),
              "train_classes": train.tolist(), "test_classes": test.tolist()}
-            | ({"degrees": self.angles[place]} if self.angles else {})
+            | ({"degrees": self.partition.angles[place]} if self.partition.angles else {})
             for place, (name, train, test) in enumerate(zip(self.names, self.train, self.test, strict=True))
         ]  # fmt: skip
         return {
@@ -181,6 +210,7 @@ class Overview:
             "classes": list(self.labels),
             "clients": rows,
             "dropped": list(self.dropped),
+            "columns": list(self.columns),
         }
 
 
@@ -189,8 +219,9 @@ def overview(
 ) -> Overview:
     """Split a data set as a run would, and count."""
     chosen, dataset = scenario or default_scenario(dataset), with_classes(dataset)
-    count = clients or dataset.clients
-    partition = deal(dataset, chosen, count, split_for(preset, settings), seed)
+    count = dataset.clients if clients is None else clients
+    split = split_for(preset, settings)
+    partition = deal(dataset, chosen, count, split, seed)
     all_names = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
     kept = [client for client in range(count) if client not in set(partition.dropped)]
     return Overview(
@@ -202,5 +233,7 @@ def overview(
         train=class_counts(dataset.y_train, partition.train, dataset.classes),
         test=class_counts(dataset.y_test, partition.test, dataset.classes),
         dropped=tuple(all_names[client] for client in partition.dropped),
-        angles=partition.angles,
+        columns=dataset.columns,
+        settings=split.model_dump(),
+        partition=partition,
     )

@@ -1,18 +1,32 @@
 """A data set from the user's own arrays: checked, labels numbered, a fifth held out if there are no test data."""
 
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from firma.data.dataset import SPLIT_SEED, Array, Dataset, Integers, with_classes
+from firma.data.dataset import (
+    SPLIT_SEED,
+    Array,
+    Dataset,
+    DatasetSource,
+    Integers,
+    OnProgress,
+    load_dataset,
+    no_progress,
+    with_classes,
+)
 from firma.errors import BadInput
 from firma.tasks.targets import check_varies, classes_of, matrix, task_of
 from firma.tasks.task import TaskChoice, TaskName
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as TorchDataset
+
+_EVERY = 256  # items between two calls of on_progress
+_TWICE = 64
 
 
 def from_arrays(
@@ -71,7 +85,7 @@ def from_arrays(
         check_varies(y, kind, name)
         names = target_names or tuple(str(column) for column in range(y.shape[1]))
         dataset = Dataset(name, x, y, x_test, y_test, y.shape[1], scale, labels=names, task=kind)
-        return dataset if client is None else natural(dataset, client, client_test)
+        return dataset if client is None else _owned(dataset, client, client_test)
     classes, labels = _numbered(_joined(y, y_test), "y", name)
     if (classes[: len(y)] == classes[0]).all():
         raise BadInput(
@@ -79,22 +93,43 @@ def from_arrays(
         )
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
-    return dataset if client is None else natural(dataset, client, client_test)
+    return dataset if client is None else _owned(dataset, client, client_test)
 
 
-def natural(dataset: Dataset, client: Array, client_test: Array | None = None) -> Dataset:
+def natural(dataset: DatasetSource, client: Array, client_test: Array | None = None) -> Dataset:
     """A data set whose rows belong to clients: `client` holds the client of each training row, (n,) numbers or names.
 
-    `client_test` does the same for the test rows; without it, each client is tested on rows that have the class
-    proportions of its training data.
+    `dataset` is what `load_dataset` takes. `client_test` names the clients of the test rows; without it, each client is
+    tested on rows that have the class proportions of its training data. Of arrays (x, y) and of a torch Dataset without
+    test data, a fifth of each client's rows is held out.
     """
+    if is_torch(dataset):
+        return from_arrays(*_stacked(dataset, no_progress), None, None, client, client_test, type(dataset).__name__)
+    if isinstance(dataset, tuple) and dataset and not is_torch(dataset[0]):
+        if len(dataset) not in (2, 4):
+            raise BadInput(
+                f"natural: a tuple of {len(dataset)} is not supported; pass (x, y) or (x, y, x_test, y_test)"
+            )
+        x, y, x_test, y_test = (*dataset, None, None)[:4]
+        return from_arrays(x, y, x_test, y_test, client, client_test)
+    loaded = load_dataset(dataset)
+    if isinstance(dataset, str | os.PathLike) and loaded.client_train is not None:
+        raise BadInput(f"natural: {loaded.name} already names the client of each row; pass it to firma.run as it is")
+    return _owned(loaded, client, client_test)
+
+
+def _owned(dataset: Dataset, client: Array, client_test: Array | None) -> Dataset:
+    """The data set with the client of each training row, and of each test row if that is known too."""
     values = np.asarray(client)
     for what, each, rows in (
         ("client", values, len(dataset.y_train)),
         ("client_test", client_test, len(dataset.y_test)),
     ):
         if each is not None and np.shape(each) != (rows,):
-            raise BadInput(f"dataset {dataset.name}: {what} has shape {np.shape(each)}; must be ({rows},), one per row")
+            kind = "training" if what == "client" else "test"
+            raise BadInput(
+                f"dataset {dataset.name}: {what} has shape {np.shape(each)}; must be ({rows},), one per {kind} row"
+            )
     owners, names = _numbered(_joined(values, client_test), "client", dataset.name)
     tests = None if client_test is None else owners[len(values) :]
     return replace(
@@ -109,11 +144,14 @@ def is_torch(source: object) -> "TypeGuard[TorchDataset[Any]]":
 
 
 def from_torch(
-    train: "TorchDataset[Any]", test: "TorchDataset[Any] | None" = None, task: TaskChoice = "auto"
+    train: "TorchDataset[Any]",
+    test: "TorchDataset[Any] | None" = None,
+    task: TaskChoice = "auto",
+    on_progress: OnProgress = no_progress,
 ) -> Dataset:
-    """Torch data sets of pairs (input, label), read once into memory."""
-    x_test, y_test = (None, None) if test is None else _stacked(test)
-    return from_arrays(*_stacked(train), x_test, y_test, name=type(train).__name__, task=task)
+    """Torch data sets of pairs (input, label), read once into memory; one that draws its items at random is refused."""
+    x_test, y_test = (None, None) if test is None else _stacked(test, on_progress)
+    return from_arrays(*_stacked(train, on_progress), x_test, y_test, name=type(train).__name__, task=task)
 
 
 def validation(dataset: Dataset) -> Dataset:
@@ -139,21 +177,46 @@ def held_out(groups: Integers) -> tuple[Integers, Integers]:
     return np.sort(order[~test]), np.sort(order[test])
 
 
-def _stacked(data: "TorchDataset[Any]") -> tuple[Array, Array]:
-    tensors = getattr(data, "tensors", None)  # a TensorDataset holds its tensors
-    if isinstance(tensors, tuple) and len(tensors) == 2:
+def _stacked(data: "TorchDataset[Any]", on_progress: OnProgress) -> tuple[Array, Array]:
+    from torch.utils.data import TensorDataset
+
+    tensors = getattr(data, "tensors", None)  # a TensorDataset holds its tensors, unless a subclass changes its items
+    if isinstance(tensors, tuple) and len(tensors) == 2 and type(data).__getitem__ is TensorDataset.__getitem__:
         return tensors[0].numpy(), tensors[1].numpy()
     if not hasattr(data, "__len__"):
         raise BadInput(
             f"dataset: {type(data).__name__} has no length; pass a torch Dataset with __len__ and __getitem__"
         )
+    name, rows = type(data).__name__, len(data)
+    pairs = []
     try:
-        pairs = [(np.asarray(x), np.asarray(y)) for x, y in (data[row] for row in range(len(data)))]
-        return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
+        for row in range(rows):
+            if row % _EVERY == 0:
+                on_progress(f"reading {name}", row, rows)
+            pairs.append(_pair(data, row))
+        x, y = np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
+        again = [_pair(data, row) for row in _spread(rows)]
     except (TypeError, ValueError) as error:
-        raise BadInput(
-            f"dataset: {type(data).__name__} must return pairs (input, label), all inputs of one shape ({error})"
-        ) from None
+        raise BadInput(f"dataset: {name} must return pairs (input, label), all inputs of one shape ({error})") from None
+    on_progress(f"reading {name}", rows, rows)
+    for row, (same_x, same_y) in zip(_spread(rows), again, strict=True):
+        if not np.array_equal(x[row], same_x, equal_nan=x.dtype.kind == "f") or not np.array_equal(y[row], same_y):
+            raise BadInput(
+                f"dataset: item {row} of {name} is another one when it is read again, as with random augmentation. The "
+                "data are read once, so every epoch would see the same draw; return items without randomness and draw "
+                "in the model instead, in a layer that changes its inputs while it trains: see docs/your-data.md"
+            )
+    return x, y
+
+
+def _pair(data: "TorchDataset[Any]", row: int) -> tuple[Array, Array]:
+    x, y = data[row]
+    return np.asarray(x), np.asarray(y)
+
+
+def _spread(rows: int) -> range:
+    """Rows that are read a second time; a draw that changes one item in ten is overlooked once in 700,000 times."""
+    return range(0, rows, max(1, rows // _TWICE))
 
 
 def _canonical(y: Array, task: TaskName) -> Array:

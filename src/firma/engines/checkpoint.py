@@ -64,7 +64,8 @@ class RunCheckpoints:
         """Of the rounds that the newest checkpoint holds; empty without a checkpoint."""
         if not self._found():
             return []
-        return [_outcome(number, plain) for number, plain in enumerate(self._facts()["outcomes"])]
+        main = self._run.task.main
+        return [_outcome(number, plain, main) for number, plain in enumerate(self._facts()["outcomes"])]
 
     def states(self, groups: Sequence[Sequence[int]]) -> Iterator[GroupState]:
         """What the newest checkpoint holds of these groups, however clients were grouped when it was written."""
@@ -175,9 +176,9 @@ def _plain(outcome: RoundOutcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _outcome(number: int, plain: dict[str, Any]) -> RoundOutcome:
+def _outcome(number: int, plain: dict[str, Any], main: str) -> RoundOutcome:
     metrics = {name: np.array(values) for name, values in plain.get("metrics", {}).items()}  # none in 0.2.0 and before
-    return RoundOutcome(number, np.array(plain["accuracies"]), plain["bytes"], plain["messages"], metrics)
+    return RoundOutcome(number, np.array(plain["accuracies"]), plain["bytes"], plain["messages"], metrics, main)
 
 
 def _damaged(path: Path, error: Exception) -> BadInput:

@@ -70,7 +70,7 @@ class Federation:
 class RoundOutcome:
     """What is known after a round: the task's main metric on clients' test data (N,), and what was sent in it.
 
-    `metrics` are all other metrics, (N,) each, by name.
+    `metrics` are all other metrics, (N,) each, by name; `main` is the name of the main one.
     """
 
     number: int
@@ -78,6 +78,7 @@ class RoundOutcome:
     sent_bytes: int
     messages: int
     metrics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    main: str = "accuracy"
 
     @property
     def accuracies(self) -> NDArray[np.float64]:
@@ -90,7 +91,7 @@ def round_outcome(
 ) -> RoundOutcome:
     """An outcome from all metrics, (N,) each."""
     others = {name: values for name, values in metrics.items() if name != task.main}
-    return RoundOutcome(number, metrics[task.main], sent_bytes, messages, others)
+    return RoundOutcome(number, metrics[task.main], sent_bytes, messages, others, task.main)
 
 
 class Engine(Protocol):

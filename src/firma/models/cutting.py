@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from firma.errors import BadInput, unknown
-from firma.models.probe import InputSpec
-from firma.models.split_model import SplitModel
+from firma.models.probe import InputSpec, kinds
+from firma.models.split_model import InputKind, SplitModel
 
 _SAMPLES = 2
 
@@ -24,8 +24,11 @@ def cut(module: nn.Module, head: str, inputs: InputSpec, vocabulary: int = 2) ->
         raise BadInput(f"head = {head!r}: the model is a single layer ({type(module).__name__}) and cannot be cut")
     if head not in names:
         raise unknown("head", head, names if len(names) <= 12 else [name for name in names if "." not in name])
-    if any(is_lazy(each) for each in module.parameters()):
-        module = _materialised(_copied(module), _random(inputs, vocabulary))
+    x = _fitting(module, inputs, vocabulary)
+    if _lazy(module):
+        module = _copied(module)
+        with torch.no_grad():
+            module.eval()(x)  # gives lazy layers their shapes, and weights from torch's generator as it is
     extractor = _copied(module)
     parent, _, last = head.rpartition(".")
     taken = extractor.get_submodule(head)
@@ -36,7 +39,7 @@ def cut(module: nn.Module, head: str, inputs: InputSpec, vocabulary: int = 2) ->
             "give it parameters of its own, or name another layer"
         )
     found = SplitModel(extractor, taken)
-    if not _same(module, found, inputs, vocabulary, head):
+    if not _same(module, found, x, head):
         raise BadInput(
             f"head = {head!r} is not the last layer: head(extractor(x)) differs from the model's own output; name the "
             "layer whose output the model returns, or return a pair (extractor, head)"
@@ -62,15 +65,12 @@ def missing_head(module: nn.Module) -> BadInput:
     )
 
 
-def _same(whole: nn.Module, parts: SplitModel, inputs: InputSpec, vocabulary: int, head: str) -> bool:
+def _same(whole: nn.Module, parts: SplitModel, x: Tensor, head: str) -> bool:
     """Whether the parts compute what the module computes, on random inputs, in both modes, with the same draws."""
-    x = _random(inputs, vocabulary)
     for training in (False, True):
         expected = _outcome(whole, x, training)
         if not isinstance(expected, Tensor):
-            if training:
-                continue  # the model cannot be trained on two samples, which is not for the cut to say
-            raise BadInput(f"model: cannot process inputs of shape {inputs.shape} ({expected})")
+            continue  # in training mode: the model cannot be trained on two samples, which is not for the cut to say
         joined = nn.Sequential(parts.extractor, parts.head)
         found = _outcome(joined, x, training)
         if isinstance(found, str):
@@ -104,24 +104,28 @@ def _copied(module: nn.Module) -> nn.Module:
     return SplitModel(module, nn.Identity()).copy().extractor
 
 
-def _materialised(module: nn.Module, x: Tensor) -> nn.Module:
-    """The module with shapes and weights for its lazy layers, drawn from torch's generator as it is."""
-    mode = module.training
-    with torch.no_grad():
-        try:
-            module.eval()(x)
-        except Exception as error:  # whatever the user's forward raises
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise BadInput(f"model: cannot process inputs of shape {tuple(x.shape[1:])} ({reason})") from error
-    return module.train(mode)
+def _lazy(module: nn.Module) -> bool:
+    return any(is_lazy(each) for each in module.parameters())
 
 
-def _random(inputs: InputSpec, vocabulary: int) -> Tensor:
-    """(2, …) inputs as the model sees them: bytes scaled, integers below the vocabulary, floats normal."""
+def _fitting(module: nn.Module, inputs: InputSpec, vocabulary: int) -> Tensor:
+    """(2, …) random inputs that the module can process: floats or integers, as `probe.kinds` says."""
+    reasons: list[str] = []
+    for kind in kinds(inputs.dtype):
+        x = _random(inputs, kind, vocabulary)
+        found = _outcome(_copied(module) if _lazy(module) else module, x, training=False)
+        if isinstance(found, Tensor):
+            return x
+        reasons.append(found)
+    raise BadInput(f"model: cannot process inputs of shape {inputs.shape} ({reasons[0]})")
+
+
+def _random(inputs: InputSpec, kind: InputKind, vocabulary: int) -> Tensor:
+    """(2, …) inputs as the model sees them: integers below the vocabulary, bytes scaled, or normal floats."""
     rng = np.random.default_rng(0)
     size = (_SAMPLES, *inputs.shape)
+    if kind == "int64":
+        return torch.from_numpy(rng.integers(0, vocabulary, size))
     if inputs.dtype == np.uint8:
         return torch.from_numpy(rng.integers(0, 256, size)).float() * inputs.scale
-    if inputs.dtype.kind in "iub":
-        return torch.from_numpy(rng.integers(0, vocabulary, size))
     return torch.from_numpy(rng.normal(size=size)).float()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from firma.errors import BadInput
 from firma.models import reference
+from firma.models.architecture import digest
 from firma.models.build import ModelSpec, build_model, model_spec
 from firma.models.catalogue import MODELS
 from firma.models.parameters import settings_of
@@ -40,6 +41,7 @@ class ModelRecord(TypedDict):
     outputs: int
     files: dict[str, str]  # SHA-256 by path
     tensors: dict[str, list[int]]  # shapes of all parameters and persistent buffers, by name
+    architecture: str  # SHA-256 of its modules, their options and the code of the user's own
     modules: str  # of objects: the tree of modules as text
 
 
@@ -62,6 +64,7 @@ def record(spec: ModelSpec, inputs: InputSpec, outputs: int, model: SplitModel) 
         outputs=outputs,
         files=reference.files(named) if named is not None else {},
         tensors=tensors(model),
+        architecture=digest(model),
         modules=f"extractor: {model.extractor}\nhead: {model.head}" if kind == "objects" else "",
     )
 
@@ -96,6 +99,13 @@ def rebuild(recorded: Mapping[str, Any], own: ModelSpec | None = None) -> SplitM
         warnings.warn(
             f"the code of model {recorded['name']!r} has changed since this result was made: {'; '.join(changed)}. "
             "Its structure still fits, but it may compute something else.",
+            UserWarning,
+            stacklevel=2,
+        )
+    elif recorded.get("architecture", digest(model)) != digest(model):
+        warnings.warn(
+            f"model {recorded['name']!r} has the tensors of this result, but other modules, options or code (or "
+            "another version of Python compiled it); it may compute something else",
             UserWarning,
             stacklevel=2,
         )

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from firma.data.dataset import load_dataset, with_classes
-from firma.data.partition import class_counts, deal
+from firma.data.dataset import DatasetSource, load_dataset, with_classes
+from firma.data.partition import class_counts, deal, default_scenario
 from firma.errors import BadInput
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.paper.grid import SCENARIOS
@@ -38,10 +38,13 @@ class Profile:
         return float(np.median(self.counts.max(axis=1)))
 
 
-def from_split(dataset: str, scenario: str, clients: int | None, rounds: int | None, seed: int = 0) -> Profile:
-    """The profile of a data set that is split between clients as in the study."""
-    source = with_classes(load_dataset(dataset))
-    partition = deal(source, scenario, clients or source.clients, split_for("paper", {}), seed)
+def from_split(
+    dataset: DatasetSource, scenario: str | None, clients: int | None, rounds: int | None, seed: int = 0
+) -> Profile:
+    """The profile of a data set that is split between clients as in the study, or as the data themselves say."""
+    loaded = load_dataset(dataset)
+    scenario, source = scenario or default_scenario(loaded), with_classes(loaded)
+    partition = deal(source, scenario, source.clients if clients is None else clients, split_for("paper", {}), seed)
     counts = class_counts(source.y_train, partition.train, source.classes)
     named = scenario in SCENARIOS
     return Profile(counts, scenario if named else nearest(counts), named, source.name, rounds or source.rounds)

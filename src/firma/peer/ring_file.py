@@ -20,7 +20,7 @@ from firma.models.build import ModelSpec, checked_name, run_settings
 from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
-from firma.settings import Hyper, Preset, hyper_for, sentence
+from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
 from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -28,7 +28,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
-    "kind": "classification", "edges": [],
+    "kind": "classification", "edges": [], "columns": [],
 }  # fmt: skip
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -53,6 +53,8 @@ class Task(BaseModel):
     A model is a built-in name or MODULE:FUNCTION. Its code does not travel: every site must have it, and `files` holds
     the SHA-256 of each file of it, `layout` the shapes of the tensors that members send, and `frozen` the SHA-256 of
     the parameters that are never trained, so that a site that would build another model notices.
+
+    `columns` are the features of a table in their order; a site whose table has them in another order is put right.
     """
 
     model_config = _STRICT
@@ -67,7 +69,7 @@ class Task(BaseModel):
     layout: Mapping[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default_factory=dict)
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
-
+    columns: tuple[str, ...] = ()
     kind: TaskName = "classification"
     edges: tuple[float, ...] = ()
 
@@ -125,6 +127,11 @@ class Ring(BaseModel):
     def hyper(self) -> Hyper:
         """The method's numbers."""
         return hyper_for(self.method, self.preset, self.set)
+
+    @property
+    def standardise(self) -> bool:
+        """Whether each site standardises its inputs by its own training data."""
+        return split_for(self.preset, self.set).standardise == "per-client"
 
     @property
     def digest(self) -> bytes:
@@ -238,6 +245,14 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")
+    columns = ring.task.columns
+    if columns and (len(columns),) != ring.task.shape:
+        raise BadInput(
+            f"ring file: {len(columns)} columns for inputs of shape {ring.task.shape}; the shape must be "
+            f"({len(columns)},)"
+        )
+    if len(set(columns)) < len(columns):
+        raise BadInput("ring file: columns must not repeat")
     if ring.flower is None:
         _check_task(ring)
 
@@ -269,6 +284,10 @@ def _check_model(ring: Ring) -> None:
         raise BadInput(
             f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
             "with firma ring-file"
+        )
+    if ring.standardise and task.dtype == "int64":
+        raise BadInput(
+            "ring file: standardise = 'per-client' cannot be combined with dtype = 'int64': tokens have no mean"
         )
     for name, value in task.model_set.items():
         every = value if isinstance(value, list | tuple) else [value]

@@ -8,7 +8,7 @@ from firma.data.scenarios import order
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS
 from firma.results import Result
-from firma.run_facts import ABSENT, Facts, distinct, own_tuning, tuning, unlike, varying
+from firma.run_facts import ABSENT, Facts, differing, distinct, own_tuning, tuning, unlike, varying
 from firma.settings import Split
 from firma.statistics import Statistic, statistic
 from firma.sweep.store import StoredCell
@@ -45,7 +45,8 @@ class Study:
     """All groups, the options that vary between them, and how many repeated runs were left out.
 
     `metric` is compared; `main` is the metric of which results keep every round. `lines` is the option whose values
-    are compared, and drawn as lines: the method if it varies. `own` is tuning that belongs to these values.
+    are compared, and drawn as lines: the method if it varies. `own` is what belongs to these values: their tuning,
+    and the parameters of a model.
     """
 
     groups: Sequence[Group]
@@ -86,8 +87,7 @@ class Study:
 
 def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | None = None) -> Study:
     """Group the runs of a study; `by` names the option to compare. A run that is there twice counts once."""
-    if not cells:
-        raise BadInput("there are no finished runs to report")
+    cells = _of_one_task(cells, metric)
     found: dict[tuple[tuple[str, Hashable], ...], list[StoredCell]] = {}
     known = [_facts(cell) for cell in cells]
     for cell, each in zip(cells, known, strict=True):
@@ -109,13 +109,32 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
     lines = by or next((axis for axis in axes if axis not in _PLACES), axes[0] if axes else "method")
     runs = [cell.result for cell in cells]
     tuned = [name for run in runs for name in tuning(run.config)]
-    own = own_tuning([group.facts for group in groups], lines, tuned)
-    return Study(groups, axes, metric_of(runs, metric), next(iter(runs[0].metrics)), lines, own, repeats)
+    known = [group.facts for group in groups]
+    own = [*own_tuning(known, lines, tuned), *(name for name in differing(known) if name.startswith(f"{lines}."))]
+    mains = distinct(f"mean_{run.main}" for run in runs)
+    main = str(mains[0]) if len(mains) == 1 else "main metric"
+    return Study(groups, axes, metric_of(runs, metric), main, lines, own, repeats)
 
 
 def one_split(study: Study) -> bool:
     """Whether all seeds have the same split of the data among clients."""
     return all(group.facts.get("split_seed") is not None for group in study.groups)
+
+
+def _of_one_task(cells: Sequence[StoredCell], metric: str | None) -> list[StoredCell]:
+    """The runs that have the metric; without one, all of them, if they are of one task."""
+    if not cells:
+        raise BadInput("there are no finished runs to report")
+    known = dict.fromkeys(name for cell in cells for name in cell.result.metrics)
+    if metric is not None and metric not in known:
+        raise unknown("metric", metric, known)
+    mains = distinct(f"mean_{cell.result.main}" for cell in cells)
+    if metric is None and len(mains) > 1:
+        raise BadInput(
+            f"the runs are of several tasks, with the main metrics {' and '.join(map(str, mains))}; report one at a "
+            f"time: --metric {mains[0]} reports the runs that have it"
+        )
+    return [cell for cell in cells if metric is None or metric in cell.result.metrics]
 
 
 def compared(study: Study, against: str | None = None, always: bool = False) -> ComparisonTable:
@@ -126,8 +145,7 @@ def compared(study: Study, against: str | None = None, always: bool = False) -> 
     runs, variants, known = zip(*pairs, strict=True)
     if against is not None and f"{study.lines}={against}" in variants:
         against = f"{study.lines}={against}"  # the value alone is enough
-    family = [name for each in known for name in each if name.startswith(f"{study.lines}.")]
-    return compare_pairs(runs, variants, known, [study.lines, *study.own, *family], study.metric, against)
+    return compare_pairs(runs, variants, known, [study.lines, *study.own], study.metric, against)
 
 
 def named(option: str, value: Hashable) -> str:
@@ -143,6 +161,8 @@ def values_of(study: Study, axis: str) -> list[Hashable]:
 def _facts(cell: StoredCell) -> Facts:
     """The facts of a run; data and models are called as the user called them."""
     found = facts(cell.result)
+    if cell.key or cell.asked:  # the command line of versions that recorded no model had one only
+        found.setdefault("model", "mlp")
     return found | {name: str(cell.asked[name]) for name in ("dataset",) if name in cell.asked}
 
 

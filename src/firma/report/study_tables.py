@@ -233,6 +233,9 @@ def command(cell: StoredCell) -> str:
             flag = "--set" if name == "set" else f"--{name.replace('_', '-')}"
             for entry, each in value.items():
                 text += [flag, f"{entry}={each}"]
+        elif isinstance(value, list):
+            for each in value:
+                text += [f"--{name.replace('_', '-')}", str(each)]
         elif value is True:
             text.append(f"--{name.replace('_', '-')}")
         elif value is not False:

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from firma.data.catalogue import SIZES
+from firma.data.catalogue import SIZES, Size
 from firma.methods import lookup, stable_columns
+from firma.models.reference import Reference, parsed
 from firma.settings import NEUTRAL_SETTINGS, Preset, hyper_for, split_for
 
 # Raised when the same configuration gives other results than before: all cells are then run again. The stored name of
@@ -47,7 +48,7 @@ class Cell:
     """One run; `settings` are the user's changes to the preset, `options` the options of a run that have no field here.
 
     `data` is the fingerprint of the user's own data, `code` the hash of each file that an option refers to. `called` is
-    the name of the run among those of its grid.
+    the name of the run among those of its grid, `size` that of data that are not built in.
     """
 
     dataset: str
@@ -62,6 +63,7 @@ class Cell:
     data: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
     called: str = field(default="", compare=False)
+    size: Size | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -105,6 +107,13 @@ def as_options(cell: Cell) -> dict[str, Any]:
         "dataset": cell.dataset, "scenario": cell.scenario, "method": cell.method, "preset": cell.preset,
         "seed": cell.seed, "clients": cell.clients, "rounds": cell.rounds, **cell.options, "set": dict(cell.settings),
     }  # fmt: skip
+
+
+def references(options: Mapping[str, Any]) -> list[Reference]:
+    """The code of the user's own that options refer to as MODULE:FUNCTION."""
+    values = [each for value in options.values() for each in (value if isinstance(value, list) else [value])]
+    found = (parsed(each) for each in values if isinstance(each, str))
+    return [each for each in found if each is not None]
 
 
 def digest(facts: Mapping[str, Any]) -> str:

@@ -16,33 +16,34 @@ tables: each is a product of its own on top of the keys above it, and all of the
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from firma.data.catalogue import SIZES
+from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import load_dataset
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS, lookup
+from firma.models.build import ModelSpec, model_spec, run_settings
+from firma.models.reference import files
 from firma.run_config import RunConfig, from_options, option_fields, read_toml
 from firma.run_facts import ABSENT, Facts, distinct, flat, varying
 from firma.settings import hyper_for, split_for
-from firma.sweep.cells import Cell, key
+from firma.sweep.cells import Cell, key, references
+from firma.tasks.task import TaskChoice
 
 # How runs are computed, not what: one value for the whole sweep, and no part of a run's key.
 EXECUTION = ("engine", "address", "workers", "checkpoint", "recover", "tensorboard", "mlflow")
 _OWN_KEYS = ("grid", "out")
-_OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set")
+_LISTS = ("metric",)  # options that are lists themselves: several metrics are recorded by every run
+_OF_A_CELL = ("dataset", "scenario", "method", "clients", "rounds", "seed", "seeds", "preset", "set", "standardise")
 # Where the default of an option has changed: the value that runs had before, which is left out of their keys.
 NEUTRAL_OPTIONS: Mapping[str, Any] = {}
-_REFERENCE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def expand(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Grid:
     execution = {name: _one(name, [run.pop(name, None) for run in runs]) for name in EXECUTION}
     stated = {name: value for name, value in execution.items() if value is not None}
     _check_execution(stated, runs)
-    sources: dict[str, _Source] = {}
-    cells = [_cell(run, sources) for run in runs]
+    known = _Known()
+    cells = [_cell(run, known) for run in runs]
     # Seed by seed, so that a sweep that is cut short has a little of everything.
     seeds = distinct(cell.seed for cell in cells)
     ordered = _named([cell for seed in seeds for cell in cells if cell.seed == seed])
@@ -117,15 +118,22 @@ def select(cells: Sequence[Cell], pattern: str) -> list[Cell]:
 def _tables(document: Mapping[str, Any], changes: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One table of options per `[[grid]]`, with the keys above it and the changes on top."""
     known = [*option_fields(), *_OWN_KEYS]
+    document = _underscored(document)
     tables = document.get("grid", [{}])
     if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
         raise BadInput("grid: must be one or more tables, each below a line [[grid]]")
+    tables = [_underscored(table) for table in tables]
     shared = {name: value for name, value in document.items() if name not in _OWN_KEYS}
     for table in (shared, *tables):
         for name in table:
             if name not in known or (table is not shared and name in _OWN_KEYS):
                 raise unknown("option", name, known)
     return [_merged(_merged(shared, table), changes) for table in tables]
+
+
+def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
+    """model-set and model_set are the same key, as for `firma run`."""
+    return {name.replace("-", "_"): value for name, value in table.items()}
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +158,7 @@ def _values(name: str, value: Any) -> list[Any]:
     if isinstance(value, dict):
         entries = [_values(f"{name}.{entry}", each) for entry, each in value.items()]
         return [dict(zip(value, chosen, strict=True)) for chosen in product(*entries)]
-    if not isinstance(value, list):
+    if not isinstance(value, list) or name in _LISTS:
         return list(METHODS) if name == "method" and value == "all" else [value]
     if not value:
         raise BadInput(f"{name} = []: must have at least one value")
@@ -181,31 +189,44 @@ def _one(name: str, values: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a data set says of itself: the defaults of a run, and a fingerprint if it is the user's own."""
+    """What a data set says of itself: the scenario of a run that names none, its size, and whose it is."""
 
     scenario: str
-    clients: int
-    rounds: int
-    fingerprint: str = ""
+    size: Size
+    fingerprint: str = ""  # of the user's own data
 
 
-def _cell(options: Mapping[str, Any], sources: dict[str, _Source]) -> Cell:
-    """The cell of one combination of options, with the defaults of its data set filled in; each is looked at once."""
+@dataclass(frozen=True)
+class _Known:
+    """What has been looked at: data sets, and models with the hashes of their code."""
+
+    sources: dict[tuple[str, TaskChoice], _Source] = field(default_factory=dict)
+    models: dict[str, tuple[ModelSpec, dict[str, str]]] = field(default_factory=dict)
+
+
+def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
+    """The cell of one combination of options, with the defaults of its data set filled in."""
     config = from_options(options)
     if not isinstance(config.method, str) or not isinstance(config.dataset, str):
         raise BadInput(f"method = {config.method!r} and dataset = {config.dataset!r}: must be text")
+    others, sources, models = _other_options(config), known.sources, known.models
+    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric))
+    if wanted not in models:
+        models[wanted] = model_spec(config.model, config.model_set, config.head), code_hashes(others)
+    model, code = models[wanted]
     lookup(config.method)
-    hyper_for(config.method, config.preset, config.settings)
+    hyper_for(config.method, config.preset, run_settings(model, config.settings))
     split_for(config.preset, config.settings)
     if config.scenario is not None:
         parse(config.scenario)
-    if config.dataset not in sources:
-        sources[config.dataset] = _source(config.dataset)
-    source, others = sources[config.dataset], _other_options(config)
+    data = (config.dataset, config.task)
+    if data not in sources:
+        sources[data] = _source(*data)
+    source = sources[data]
     return Cell(
         config.dataset, config.scenario or source.scenario, config.method, config.preset, config.seed,
-        config.clients or source.clients, config.rounds or source.rounds, dict(config.settings), others,
-        source.fingerprint, code_hashes(others),
+        config.clients or source.size.clients, config.rounds or source.size.rounds, dict(config.settings), others,
+        source.fingerprint, code, size=source.size,
     )  # fmt: skip
 
 
@@ -217,16 +238,17 @@ def _other_options(config: RunConfig) -> dict[str, Any]:
         if option not in (*_OF_A_CELL, *EXECUTION):
             value = getattr(config, name)
             if value != NEUTRAL_OPTIONS.get(option, neutral[name]) and value not in (None, {}, ()):
-                found[option] = str(value) if isinstance(value, Path) else value
+                found[option] = list(value) if isinstance(value, tuple) else value
     return found
 
 
-def _source(dataset: str) -> _Source:
+def _source(dataset: str, task: TaskChoice) -> _Source:
     """Of a built-in data set as the catalogue has it; the user's own data are loaded."""
-    if dataset in SIZES:
-        return _Source("skew-1", SIZES[dataset].clients, SIZES[dataset].rounds)
-    found = load_dataset(dataset)
-    return _Source(default_scenario(found), found.clients, found.rounds, fingerprint(dataset))
+    if dataset in SIZES and task in ("auto", "classification"):
+        return _Source("skew-1", SIZES[dataset])
+    found = load_dataset(dataset, task=task)
+    size = Size(len(found.y_train), found.shape, found.classes, found.clients, found.rounds)
+    return _Source(default_scenario(found), size, fingerprint(dataset))
 
 
 def fingerprint(dataset: str) -> str:
@@ -243,17 +265,8 @@ def fingerprint(dataset: str) -> str:
 
 
 def code_hashes(options: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256 of the file of every module that an option refers to as module:name; empty if there is none."""
-    found = {}
-    for value in options.values():
-        if isinstance(value, str) and (reference := _REFERENCE.fullmatch(value)):
-            try:
-                spec = find_spec(reference[1])
-            except (ImportError, ValueError):
-                continue  # the run itself says what is missing
-            if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
-                found[reference[1]] = _file_hash(Path(spec.origin))
-    return found
+    """SHA-256 of every file of the code that an option refers to as MODULE:FUNCTION; empty if there is none."""
+    return {name: digest for each in references(options) for name, digest in files(each).items()}
 
 
 def _file_hash(path: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firma.errors import BadInput
-from firma.results import Result, from_dict, load
+from firma.results import Result, from_dict, load_saved
 from firma.run_config import RunConfig
 from firma.sweep.store import StoredCell, SweepResults, has_cells, read_results
 
@@ -42,7 +42,7 @@ def read_folder(folder: Path) -> SweepResults:
     if (folder / _RUN).is_file():
         return SweepResults(_of_run(folder / _RUN))
     if (folder / _SAVED).is_file():
-        return SweepResults([StoredCell("", load(folder), {})])
+        return SweepResults([StoredCell("", load_saved(folder), {})])
     below = sorted(str(each) for each in folder.glob("*/") if holds_results(each)) if folder.is_dir() else []
     hint = f"; pass {' '.join(below)}" if below else ": run firma sweep, firma reproduce or firma run --out first"
     what = "contains no results" if folder.is_dir() else "does not exist"

@@ -1,5 +1,11 @@
 """Running cells: one after another in this process, or side by side on a Ray cluster."""
 
+import atexit
+import hashlib
+import importlib
+import shutil
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +21,16 @@ from firma.errors import BadInput
 from firma.experiment import OnRound, run
 from firma.methods import lookup
 from firma.models.catalogue import mlp
+from firma.models.reference import sources, user_modules
 from firma.results import Result
 from firma.ring_cost import ring_report
 from firma.run_config import option_fields
 from firma.schedule import phases, warmup_rounds
 from firma.settings import hyper_for
-from firma.sweep.cells import Cell
+from firma.sweep.cells import Cell, references
 from firma.sweep.ring_savings import ORDERED_METHOD
 from firma.sweep.store import forget_failure, record_failure, save
+from firma.tasks.diagnosis import diverged
 
 # Runs one cell: its result, and what 2-opt saves on its ring.
 Execute = Callable[[Cell, OnRound | None], tuple[Result, Mapping[str, Any]]]
@@ -54,13 +62,13 @@ def simulate(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str,
 def sweep_execute(execution: Mapping[str, Any]) -> Execute:
     """What runs a cell of anybody's grid in this process, with options such as `workers` that do not change results."""
 
-    held: dict[str, Dataset] = {}
+    held: dict[tuple[str, str], Dataset] = {}
 
     def execute(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
-        if cell.dataset not in held:
+        if _data_key(cell) not in held:
             held.clear()  # before the next one is loaded: both may be large
-            held[cell.dataset] = load_dataset(cell.dataset)
-        return run(**_run_options(cell, held[cell.dataset]) | dict(execution), on_round=on_round), {}
+            held[_data_key(cell)] = _load(cell)
+        return run(**_run_options(cell, held[_data_key(cell)]) | dict(execution), on_round=on_round), {}
 
     return execute
 
@@ -111,21 +119,48 @@ def sweep_cells_on_ray(
     """The same for the cells of anybody's grid, of which some may fail."""
     from firma.engines.ray_cluster import connected, spread
 
+    data = _data_of_cells()
+    sent: dict[tuple[str, str, str], _Sent] = {}
+
+    def given(cell: Cell) -> _Sent:
+        identity = (*_data_key(cell), repr(sorted(cell.code.items())))
+        if identity not in sent:
+            own = user_modules(each.module for each in references(cell.options))
+            sent[identity] = _Sent(data(cell), {name: raw for each in own for name, raw in sources(each).items()})
+        return sent[identity]
+
     with connected(address):
-        for cell, outcome in spread(_attempt_on_one_core, cells, _data_of_cells(), on_start):
+        for cell, outcome in spread(_attempt_on_one_core, cells, given, on_start):
             yield _saved(folder, cell, outcome)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What a node needs and may not have: the data set, and files of the user's own code."""
+
+    dataset: Dataset
+    code: Mapping[str, bytes]
 
 
 def _data_of_cells() -> Callable[[Cell], Dataset]:
     """The data set of a cell, in memory; each is loaded once."""
-    loaded: dict[str, Dataset] = {}
+    loaded: dict[tuple[str, str], Dataset] = {}
 
     def data(cell: Cell) -> Dataset:
-        if cell.dataset not in loaded:
-            loaded[cell.dataset] = _in_memory(load_dataset(cell.dataset))
-        return loaded[cell.dataset]
+        if _data_key(cell) not in loaded:
+            loaded[_data_key(cell)] = _in_memory(_load(cell))
+        return loaded[_data_key(cell)]
 
     return data
+
+
+def _data_key(cell: Cell) -> tuple[str, str]:
+    """What decides how data are read: their name or path, and the task, by which targets are labels or numbers."""
+    return cell.dataset, cell.options.get("task", "auto")
+
+
+def _load(cell: Cell) -> Dataset:
+    return load_dataset(cell.dataset, task=cell.options.get("task", "auto"))
 
 
 def _attempt(cell: Cell, execute: Execute, on_round: OnRound | None) -> FailedCell | tuple[Result, Mapping[str, Any]]:
@@ -149,7 +184,7 @@ def _saved(
             forget_failure(folder, cell)
             return FinishedCell(cell, outcome[0])
         except ValueError as error:  # a number that JSON does not have
-            outcome = FailedCell(cell, f"diverged: a metric is not a finite number ({error})")
+            outcome = FailedCell(cell, f"training diverged: a value is not a finite number ({error})")
     record_failure(folder, cell, outcome.error, outcome.details)
     return outcome
 
@@ -162,12 +197,16 @@ def check_data(cells: Sequence[Cell]) -> None:
 
 
 def divergence(result: Result) -> str | None:
-    """That a run has diverged, in one sentence: a metric or a parameter is not a finite number; else None."""
+    """That a run has diverged, in one sentence: its loss, a metric or a parameter is not a finite number; else None."""
+    losses, rate = result.curves.get("loss"), result.config["hyper"]["rate"]
+    if losses is not None and not np.isfinite(losses[-1]).all():
+        first = int(np.argmin(np.isfinite(losses).all(axis=1)))
+        return diverged(first, {"loss": losses[first]}, rate)
     sound = np.isfinite(result.history).all(axis=1)
     if not sound.all():
-        return f"diverged: the test results of round {int(np.argmin(sound)) + 1} are not finite; try a lower rate"
+        return f"training diverged: the test results of round {int(np.argmin(sound)) + 1} are not finite numbers"
     if result.parameters is not None and not bool(result.parameters.isfinite().all()):
-        return "diverged: parameters of the trained models are not finite; try a lower rate"
+        return "training diverged: parameters of the trained models are not finite numbers"
     return None
 
 
@@ -177,14 +216,32 @@ def _on_one_core(cell: Cell, dataset: Dataset) -> tuple[Result, Mapping[str, Any
     return replace(result, parameters=None, template=None), ring
 
 
-def _attempt_on_one_core(cell: Cell, dataset: Dataset) -> FailedCell | tuple[Result, Mapping[str, Any]]:
+def _attempt_on_one_core(cell: Cell, sent: _Sent) -> FailedCell | tuple[Result, Mapping[str, Any]]:
     def execute(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
-        return run(**_run_options(cell, dataset), workers=1, on_round=on_round), {}
+        _unpack(sent.code)
+        return run(**_run_options(cell, sent.dataset), workers=1, on_round=on_round), {}
 
     outcome = _attempt(cell, execute, None)
     if isinstance(outcome, FailedCell):
         return outcome
     return replace(outcome[0], parameters=None, template=None), outcome[1]
+
+
+def _unpack(code: Mapping[str, bytes]) -> None:
+    """Make files of the user's own code importable in this process, from a folder that is removed when it ends."""
+    if not code:
+        return
+    digest = hashlib.sha256(b"".join(path.encode() + raw for path, raw in sorted(code.items()))).hexdigest()[:16]
+    name = f"firma-code-{digest}-"
+    if any(name in each for each in sys.path):
+        return
+    folder = Path(tempfile.mkdtemp(prefix=name))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for path, raw in code.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(raw)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
 
 
 def _run_options(cell: Cell, dataset: Dataset) -> dict[str, Any]:
@@ -213,19 +270,24 @@ def _in_memory(dataset: Dataset) -> Dataset:
 def cost(cell: Cell) -> float:
     """What a cell costs, in samples times weights times epochs: for the estimate of the time that is left."""
     method, hyper = lookup(cell.method), hyper_for(cell.method, cell.preset, cell.settings)
-    extractor, head = parameter_counts(cell.dataset, hyper.hidden, hyper.embedding)
+    size = cell.size or SIZES[cell.dataset]
+    weights = sum(_parameter_counts(size, hyper.hidden, hyper.embedding))
     # The head's phase runs the extractor forwards only, a third of a training step.
     part = {"model": 1.0, "extractor": 1.0, "head": 1 / 3}
     usual = sum(phase.epochs * part[phase.trains] for phase in phases(method, hyper))
     warm = warmup_rounds(method, hyper, cell.rounds)
     epochs = (cell.rounds - warm) * usual + warm * max(hyper.head_epochs, hyper.extractor_epochs)
-    return _size(cell.dataset).train * (extractor + head) * (epochs + cell.rounds / 3)
+    taking_part = float(cell.options.get("participation", 1.0))
+    return size.train * weights * (taking_part * epochs + cell.rounds / 3)
+
+
+def parameter_counts(dataset: str, hidden: int = 256, embedding: int = 128) -> tuple[int, int]:
+    """Parameters of the extractor and of the head of the built-in model for a data set."""
+    return _parameter_counts(_size(dataset), hidden, embedding)
 
 
 @lru_cache
-def parameter_counts(dataset: str, hidden: int = 256, embedding: int = 128) -> tuple[int, int]:
-    """Parameters of the extractor and of the head of the built-in model for a data set."""
-    size = _size(dataset)
+def _parameter_counts(size: Size, hidden: int, embedding: int) -> tuple[int, int]:
     parts = mlp(size.shape, size.classes, hidden, embedding)
     extractor, head = (sum(parameter.numel() for parameter in part.parameters()) for part in parts)
     return extractor, head

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.data.dataset import Dataset, load_dataset
+from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
 from firma.errors import BadInput
 from firma.models.architecture import digest
@@ -29,13 +30,17 @@ _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, wi
 
 
 def load_own(path: str, task: Task) -> Dataset:
-    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes."""
-    own = load_dataset(_located(path, task), task=task.kind)
+    """This site's data with labels numbered as the ring file lists them, for a site may lack some classes.
+
+    A table's columns are put into the order of the ring file, if that lists them.
+    """
+    own = columns_in_order(load_dataset(_located(path, task), task=task.kind), task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
             "the rows of a table are flat, so images need an .npz file"
         )
+    own = replace(own, x_train=_agreed_type(path, own.x_train, task), x_test=_agreed_type(path, own.x_test, task))
     if task.kind != "classification":
         return _in_order(own, path, task)
     unknown = [name for name in own.labels if name not in task.labels]
@@ -44,15 +49,20 @@ def load_own(path: str, task: Task) -> Dataset:
             f"data = {path!r}: label {unknown[0]!r} is not in the ring file, which has {_listed(task.labels)}"
         )
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
-    x_train, x_test = own.x_train, own.x_test
-    if task.dtype == "int64":
-        x_train, x_test = _tokens(path, x_train), _tokens(path, x_test)
-    scale = task.scale if x_train.dtype == np.uint8 else 1.0
-    return Dataset(own.name, x_train, numbers[own.y_train], x_test, numbers[own.y_test], len(task.labels), scale)
+    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
+    return Dataset(
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale,
+        columns=own.columns,
+    )  # fmt: skip
 
 
-def _tokens(path: str, stored: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Inputs as integers, where the ring file requires tokens; tables hold them as floats."""
+def _agreed_type(path: str, stored: NDArray[np.generic], task: Task) -> NDArray[np.generic]:
+    """Inputs of the type in the ring file, for the model must read the same at every site; bytes are scaled later.
+
+    Tables hold tokens as floats.
+    """
+    if task.dtype == "float32":
+        return stored if stored.dtype == np.uint8 else stored.astype(np.float32)
     whole = stored.astype(np.int64)
     if not np.array_equal(whole, stored):
         raise BadInput(
@@ -60,6 +70,27 @@ def _tokens(path: str, stored: NDArray[np.generic]) -> NDArray[np.int64]:
             "(dtype = 'int64')"
         )
     return whole
+
+
+def standardised_own(own: Dataset) -> tuple[Dataset, Standardiser]:
+    """This site's data scaled by the mean and deviation of its training data, and these statistics: they stay here."""
+    fitted = fit_standardiser(own.x_train, own.scale)
+    return replace(own, x_train=fitted.apply(own.x_train), x_test=fitted.apply(own.x_test), scale=1.0), fitted
+
+
+def columns_in_order(own: Dataset, columns: tuple[str, ...], path: str) -> Dataset:
+    """A table with its columns in this order; data whose columns have no names are returned as they are."""
+    if not columns or not own.columns or own.columns == columns:
+        return own
+    for what, names in (
+        ("lacks column", [name for name in columns if name not in own.columns]),
+        ("has column", [name for name in own.columns if name not in columns]),
+    ):
+        if names:
+            other = "which the ring file requires" if what == "lacks column" else "which is not in the ring file"
+            raise BadInput(f"data = {path!r}: {what} {names[0]!r}, {other}; it lists {_listed(columns)}")
+    order = [own.columns.index(name) for name in columns]
+    return replace(own, x_train=own.x_train[:, order], x_test=own.x_test[:, order], columns=columns)
 
 
 def _located(path: str, task: Task) -> Path:

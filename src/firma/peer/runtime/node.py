@@ -1,5 +1,6 @@
 """A node: one member of one run, put together from its files, its site, its machine and its threads."""
 
+import json
 import random
 import secrets
 import threading
@@ -13,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firma.atomic_files import write_whole
 from firma.data.dataset import Dataset
+from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import Scalar
@@ -22,18 +25,28 @@ from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState
-from firma.peer.ring_file import Ring
+from firma.peer.ring_file import Ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.local_training import Learner, LocalSite, check_gate, load_own, noisy_proportions, proportions
+from firma.peer.runtime.local_training import (
+    Learner,
+    LocalSite,
+    check_gate,
+    load_own,
+    noisy_proportions,
+    proportions,
+    standardised_own,
+)
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
+
+RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in the state folder, for whoever uses the trained model
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,21 @@ class Node:
         if setup.verify_gate:
             check_gate(ring)
         check_consent(ring.task, setup.model)
-        self._own = load_own(setup.data, ring.task) if ring.flower is None else flower_learner(setup, self.me)
+        fitted, stored = None, None
+        if ring.flower is not None:
+            self._own: Dataset | Learner = flower_learner(setup, self.me)
+        else:
+            own = load_own(setup.data, ring.task)
+            # As the data are stored: what new data must look like to use the model.
+            stored = {
+                "site": ring.names[self.me], "dtype": str(own.x_train.dtype), "scale": own.scale,
+                "columns": list(own.columns),
+            }  # fmt: skip
+            if ring.standardise:
+                own, fitted = standardised_own(own)
+            else:
+                warn_of_scales(own, "firma ring-file --set standardise=per-client for a new ring file")
+            self._own = own
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
         held = checkpoint.latest(setup.state)
@@ -135,6 +162,10 @@ class Node:
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
             setup.state.mkdir(parents=True, exist_ok=True)
+            write_whole(setup.state / RING_COPY, ring_toml(ring))
+            write_whole(setup.state / SITE_FACTS, json.dumps(stored, indent=1) + "\n")
+            if fitted is not None:  # new data must be scaled in the same way to use the model
+                write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n")
             self.log = EventLog(setup.state / "log.jsonl")
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
             state, saved = self._past()
