@@ -99,6 +99,11 @@ class Result:
                 "this result has no models: a sweep and firma run --no-save-models keep metrics only; save a result of "
                 "firma.run with result.save(folder), or use firma run --out"
             )
+        if "flower" in self.config:
+            raise BadInput(
+                "this result is of a Flower app, whose model only the app knows; firma.flower.arrays(result, client) "
+                "returns its trained arrays"
+            )
         clients = len(self.parameters)
         if client not in range(clients):  # neither text nor -1, which torch would take as the last client
             raise BadInput(f"client = {client!r}: must be an integer from 0 to {clients - 1}")

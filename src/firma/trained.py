@@ -343,6 +343,11 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     if not checkpoint.latest(folder):
         raise BadInput(f"state folder {str(folder)!r} holds no completed round yet")
     ring = read_ring(folder / RING_COPY)
+    if ring.flower is not None:
+        raise BadInput(
+            f"{str(folder)!r} is the state of a site that trains the Flower app {ring.flower.app}, whose model only the "
+            "app knows; firma.peer.flower_site.trained(folder) returns its trained arrays"
+        )
     try:
         facts = json.loads((folder / SITE_FACTS).read_text(encoding="utf-8"))
         inputs = InputSpec(tuple(ring.task.shape), np.dtype(facts["dtype"]), float(facts["scale"]))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import firma
+from firma.errors import BadInput
 from tests.peer.conftest import free_ports
 
 from .conftest import EXAMPLE
@@ -52,3 +54,5 @@ def test_ring_and_its_trained_model(sites, monkeypatch, capsys):
     monkeypatch.chdir(EXAMPLE)
     exec(compile(BLOCKS["trained"], "flower.md", "exec"), {"SITES": str(sites)})
     assert "'output.weight': (10, 32)" in capsys.readouterr().out
+    with pytest.raises(BadInput, match=r"Flower app digits_app.client_app:app.*flower_site\.trained"):
+        firma.load(sites / "north" / "state").model(0)

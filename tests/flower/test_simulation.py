@@ -400,6 +400,9 @@ def test_a_result_with_flower_arrays_is_saved_and_loaded(tmp_path, plus_client):
     for client in range(2):
         for name, array in firma.flower.arrays(result, client).items():
             np.testing.assert_array_equal(firma.flower.arrays(loaded, client)[name], array)
+    for each in (result, loaded):
+        with pytest.raises(BadInput, match=r"Flower app.*firma\.flower\.arrays"):
+            each.model(0)
     with pytest.raises(BadInput, match="client = 2"):
         firma.flower.arrays(result, 2)
 

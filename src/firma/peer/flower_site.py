@@ -11,6 +11,7 @@ from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_
 from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.local_training import Learner
+from firma.peer.runtime.node import RING_COPY
 
 
 def check_app(app: FlowerApp, allowed: str | None) -> None:
@@ -29,13 +30,16 @@ def learner(ring: Ring, me: int, node_config: Mapping[str, Scalar]) -> Learner:
     return Learner(made.model, unknown_data(), backend(app, made))
 
 
-def trained(ring: str | Path, state: str | Path) -> dict[str, Array]:
+def trained(state: str | Path) -> dict[str, Array]:
     """This site's arrays after the last round in its state folder, head included, under the app's names."""
-    agreed, folder = read_ring(Path(ring)), Path(state)
-    if agreed.flower is None:
-        raise BadInput(f"ring file {str(ring)!r} has no Flower app")
+    folder = Path(state)
     if not checkpoint.any_in(folder):
         raise BadInput(f"state folder {str(folder)!r} holds no checkpoint")
+    agreed = read_ring(folder / RING_COPY)
+    if agreed.flower is None:
+        raise BadInput(
+            f"state folder {str(folder)!r} is of a ring without a Flower app; use firma.load({str(folder)!r})"
+        )
     saved = checkpoint.read(folder, checkpoint.latest(folder), agreed.digest)
     return unpacked(_started(agreed, 0, {})[1].specs, saved.tensors["parameters"], saved.tensors)
 
