@@ -345,8 +345,8 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     ring = read_ring(folder / RING_COPY)
     if ring.flower is not None:
         raise BadInput(
-            f"{str(folder)!r} is the state of a site that trains the Flower app {ring.flower.app}, whose model only the "
-            "app knows; firma.peer.flower_site.trained(folder) returns its trained arrays"
+            f"{str(folder)!r} is the state of a site that trains the Flower app {ring.flower.app}, whose model "
+            "only the app knows; firma.peer.flower_site.trained(folder) returns its trained arrays"
         )
     try:
         facts = json.loads((folder / SITE_FACTS).read_text(encoding="utf-8"))
