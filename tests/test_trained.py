@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -137,7 +138,9 @@ def test_a_model_by_reference_moved_and_changed(tmp_path, monkeypatch, command):
 
     (tmp_path / "bloom.py").write_text(CODE.replace("nn.ReLU", "nn.Tanh"))
     sys.modules.pop("bloom")
-    code, _, err = command("evaluate", "out", "--data", "f.csv", "--client", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # as outside of tests, where a warning is a line on stderr
+        code, _, err = command("evaluate", "out", "--data", "f.csv", "--client", "1")
     assert code == 0
     assert "code of model 'bloom:build' has changed since this result was made: bloom.py differs" in err
 
@@ -396,6 +399,10 @@ def test_safetensors_hold_the_module_by_name(tmp_path, command):
     assert all(torch.equal(tensors[name], tensor) for name, tensor in whole.state_dict().items())
     code, _, err = command(*words)
     assert (code, "already exists" in err) == (2, True)
+    code, out, _ = command(*words[:-1], tmp_path / "again.safetensors", "--json")
+    document = json.loads(out)
+    assert (document["format"], document["labels"]) == ("safetensors", list("0123456789"))
+    assert document["bytes"] == (tmp_path / "again.safetensors").stat().st_size
 
 
 def test_programs_take_inputs_as_they_are_stored(tmp_path):
