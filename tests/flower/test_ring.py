@@ -41,13 +41,29 @@ def made_ring(folder, method, rounds, *words):
     path = folder / "ring.toml"
     done = firma_command(
         "ring-file", path, *members, "--flower", EXAMPLE, "--federation", "digits", "--method", method,
-        "--rounds", rounds, "--seed", 3, "--patience", 20, *words,
+        "--rounds", rounds, "--seed", 3, "--patience", 500, *words,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return path
 
 
-def joining(folder, number, *words):
+@pytest.fixture
+def joining():
+    """`joining(folder, number, *words)` is a site that trains; it ends with the test, whatever happens in it."""
+    started = []
+
+    def start(folder, number, *words):
+        started.append(joined(folder, number, *words))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def joined(folder, number, *words):
     home = folder / NAMES[number]
     command = [
         *FIRMA, "join", folder / "ring.toml", "--identity", home, "--state", home / "state", "--app", APP, *words,
@@ -59,7 +75,7 @@ def joining(folder, number, *words):
 
 
 def finished(processes):
-    said = [process.communicate(timeout=300) for process in processes]
+    said = [process.communicate(timeout=550) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), said
     return said
 
@@ -70,7 +86,7 @@ def last_parameters(folder, number):
 
 
 @pytest.mark.parametrize(("method", "words"), [(PLAIN, ()), (FULL, ("--set", "warmup_rounds=1"))])
-def test_a_real_ring_gives_the_bits_of_the_simulation(tmp_path, method, words):
+def test_a_real_ring_gives_the_bits_of_the_simulation(tmp_path, joining, method, words):
     made_ring(tmp_path, method, 3, *words)
     finished([joining(tmp_path, number) for number in range(3)])
     settings = {"warmup_rounds": 1} if words else {}
@@ -90,7 +106,8 @@ def test_a_real_ring_gives_the_bits_of_the_simulation(tmp_path, method, words):
     assert sent == {"extractor.conv.weight", "extractor.conv.bias", "extractor.hidden.weight", "extractor.hidden.bias"}
 
 
-def test_a_killed_site_resumes_to_the_same_bits(tmp_path):
+def test_a_killed_site_resumes_to_the_same_bits(tmp_path, joining):
+    """The others wait for it, for their patience is longer than a restart takes."""
     made_ring(tmp_path, PLAIN, 6)
     running = [joining(tmp_path, number) for number in range(3)]
     while "round 2/6" not in running[1].stdout.readline():
@@ -152,15 +169,15 @@ def test_a_site_runs_no_app_that_it_did_not_name(tmp_path):
     refused(f"if you trust it, pass --app {APP}")
     refused(f"not 'other:app'; if you trust it, pass --app {APP}", "--app", "other:app")
     refused("loads its own data", "--app", APP, "--data", "mine.csv")
-    refused("chooses its own device", "--app", APP, "--device", "meta")
+    refused("chooses its own device", "--app", APP, "--device", "cpu:0")
     doctor = firma_command("doctor", tmp_path / "ring.toml", "--identity", tmp_path / "ant", "--wait", 0, cwd=EXAMPLE)
     assert "FAIL  Flower app: the ring file asks" in doctor.stdout
 
 
-def test_what_the_site_knows_reaches_the_app(tmp_path):
+def test_what_the_site_knows_reaches_the_app(tmp_path, joining):
     """A wrong partition is an error of the app's own, before the ring starts, in one sentence."""
     made_ring(tmp_path, PLAIN, 2)
-    (process,) = (joining(tmp_path, 0, "--node-config", "partition-id=7"),)
+    process = joining(tmp_path, 0, "--node-config", "partition-id=7")
     _, said = process.communicate(timeout=120)
     assert process.returncode == 2
     assert said.startswith("firma: flower app: evaluate of client 0 failed: ") and said.count("\n") == 1
