@@ -116,7 +116,8 @@ def test_a_run_loads_no_other_command():
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr.split()
     assert [name for name in loaded if name.startswith("firma.cli.")] == [
-        "firma.cli.completion", "firma.cli.console", "firma.cli.options", "firma.cli.run", "firma.cli.usage",
+        "firma.cli.completion", "firma.cli.console", "firma.cli.options", "firma.cli.reading", "firma.cli.run",
+        "firma.cli.usage",
     ]  # fmt: skip
     assert not [name for name in loaded if name.split(".")[1] in ("peer", "study", "report")]
 
