@@ -21,16 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firma.engines.client_group import ClientGroup, cores, torch_threads
+from firma.engines.client_group import ClientGroup, cores
 from firma.engines.engine import Federation
 from firma.methods import METHODS
 from firma.models import SplitModel
 from firma.seeds import generator, torch_seed
 from firma.settings import Hyper
 from firma.training.autograd_trainer import AutogradTrainer
+from firma.training.backend import torch_threads
 from firma.training.local_step import ClientData, Job
 
-CLIENTS, SAMPLES = 8, 512
+CLIENTS, SAMPLES, ROUNDS = 8, 512, 4
 
 
 class OwnGenerator(TorchDispatchMode):
@@ -73,18 +74,19 @@ def federation(model: SplitModel, workers: int) -> Federation:
         data.append(ClientData(x, y, x[:32], y[:32]))
     hyper = Hyper(epochs=1, batch=32)
     return Federation(
-        METHODS["fedavg"], hyper, 1, 0, tuple(range(CLIENTS)), data, [model], torch.device("cpu"), workers=workers
+        METHODS["fedavg"], hyper, ROUNDS, 0, tuple(range(CLIENTS)), data, [model], torch.device("cpu"), workers=workers
     )
 
 
 def by_engine(run: Federation) -> tuple[float, Tensor]:
-    """Seconds of a round of training, the fork not counted, and the parameters."""
+    """Seconds of a round of training after the first, which forks and touches memory, and the parameters."""
     group = ClientGroup(run, range(CLIENTS), run.data)
     try:
-        group.train(replace(run.plan(0), phases=()))  # forks
-        began = time.perf_counter()
         group.train(run.plan(0))
-        return time.perf_counter() - began, group.backend.outward(group.stack)
+        began = time.perf_counter()
+        for number in range(1, ROUNDS):
+            group.train(run.plan(number))
+        return (time.perf_counter() - began) / (ROUNDS - 1), group.backend.outward(group.stack)
     finally:
         group.close()
 
@@ -92,19 +94,19 @@ def by_engine(run: Federation) -> tuple[float, Tensor]:
 def by_threads(run: Federation, workers: int) -> tuple[float, Tensor]:
     """The same with threads and generators of their own."""
     group = ClientGroup(replace(run, workers=1), range(CLIENTS), run.data)
-    plan = run.plan(0)
-    job = Job(run.recipe, plan.phases, run.hyper.batch)
+    job = Job(run.recipe, run.plan(0).phases, run.hyper.batch)
     trainers = [AutogradTrainer(run.models[0], run.device) for _ in range(CLIENTS)]
 
-    def one(number: int) -> None:
-        with OwnGenerator(torch_seed(run.seed, "layers", number, plan.number)):
-            shuffle = generator(run.seed, "batches", number, plan.number)
-            trainers[number].train(group.clients[number], job, shuffle)
+    def one(number: int, turn: int) -> None:
+        with OwnGenerator(torch_seed(run.seed, "layers", number, turn)):
+            trainers[number].train(group.clients[number], job, generator(run.seed, "batches", number, turn))
 
     with ThreadPoolExecutor(workers, initializer=lambda: torch.set_num_threads(1)) as pool, torch_threads(1):
+        list(pool.map(one, range(CLIENTS), [0] * CLIENTS))
         began = time.perf_counter()
-        list(pool.map(one, range(CLIENTS)))
-        return time.perf_counter() - began, group.stack.clone()
+        for turn in range(1, ROUNDS):
+            list(pool.map(one, range(CLIENTS), [turn] * CLIENTS))
+        return (time.perf_counter() - began) / (ROUNDS - 1), group.stack.clone()
 
 
 def main() -> None:

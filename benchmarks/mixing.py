@@ -16,12 +16,12 @@ from statistics import median
 
 import torch
 
-from firma.engines.client_group import WorkerPool, cores, torch_threads
+from firma.engines.client_group import WorkerPool, cores
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.mixing.ring import all_passes
 from firma.mixing.weights import pair, ring_row
 from firma.models import SplitModel, mlp
-from firma.training.backend import choose
+from firma.training.backend import choose, torch_threads
 from firma.training.local_step import Recipe, Sgd
 
 CASES = ((10, (784,), 128, 64), (10, (3072,), 512, 128), (1000, (784,), 128, 64))

@@ -71,11 +71,24 @@ def build(shape, outputs, rank: int = 2, weights: float = 1.0):
         extractor[1].base.weight *= weights
     return extractor, nn.Linear(16, outputs)
 """
+# One module that reads integers only.
+WORDS = """
+from torch import nn
+
+
+class Words(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.embedding, self.fc = nn.Embedding(9, 4), nn.Linear(4, outputs)
+
+    def forward(self, tokens):
+        return self.fc(self.embedding(tokens).mean(1))
+"""
 
 
 def write_models(folder):
-    """mynet.py with layers.py beside it, and adapter.py."""
-    for name, text in (("mynet", NET), ("layers", LAYERS), ("adapter", ADAPTER)):
+    """mynet.py with layers.py beside it, adapter.py and words.py."""
+    for name, text in (("mynet", NET), ("layers", LAYERS), ("adapter", ADAPTER), ("words", WORDS)):
         (folder / f"{name}.py").write_text(text)
     return folder
 

@@ -491,15 +491,15 @@ def test_a_saved_result_gives_its_model_back(folder):
 def test_results_of_different_models_are_not_averaged(folder):
     """The message names what the user set, not each tensor that follows from it."""
     runs = [firma.run("digits", model="mynet:build", model_set={"width": width}, **TINY) for width in (4, 8)]
-    with pytest.raises(BadInput, match=r"the 2 results of local differ in model\.settings\.width \(4, 8\);"):
+    with pytest.raises(BadInput, match=r"the 2 results of local differ in model\.width \(4, 8\);"):
         firma.compare(runs)
     forget(folder)
     (folder / "layers.py").write_text((folder / "layers.py").read_text() + "# a note\n")
     runs.append(firma.run("digits", model="mynet:build", model_set={"width": 8}, **TINY))
-    with pytest.raises(BadInput, match=r"differ in model\.code \(\w{8}, \w{8}\);"):
+    with pytest.raises(BadInput, match=r"differ in model\.code"):
         firma.compare(runs[1:])
     runs.append(firma.run("digits", model="cnn", model_set={"width": 8}, **TINY))
-    with pytest.raises(BadInput, match=r"differ in model\.name \(mynet:build, cnn\)"):
+    with pytest.raises(BadInput, match=r"differ in model \(mynet:build, cnn\)"):
         firma.compare(runs[2:])
 
 

@@ -178,12 +178,14 @@ def test_members_train_any_model_as_the_simulation_does(make_ring, folder, agree
         assert torch.equal(trained.head(trained.extractor(x)), theirs.head(theirs.extractor(x)))
 
 
-def token_ring(make_ring):
+TRANSFORMER = {"model": "transformer", "model_set": {"vocabulary": 9, "width": 8, "depth": 1, "heads": 2}}
+
+
+def token_ring(make_ring, model=TRANSFORMER):
     """Three sites with sequences: one stores them as bytes, one as floats, as tables do."""
     rng = np.random.default_rng(0)
-    agreed = {"shape": [6], "labels": ["no", "yes"], "model": "transformer"}
-    size = {"vocabulary": "9", "width": "8", "depth": "1", "heads": "2"}
-    made = make_ring("fibfl+", 3, 2, task=stated(agreed | {"model_set": size}, 0), set=EPOCHS)
+    agreed = {"shape": [6], "labels": ["no", "yes"]} | model
+    made = make_ring("fibfl+", 3, 2, task=stated(agreed, 0), set=EPOCHS)
     everything = []
     for number, kind in enumerate((np.uint8, np.int64, np.float32)):
         x, y = rng.integers(0, 9, (60, 6)), rng.integers(0, 2, 60)
@@ -193,15 +195,16 @@ def token_ring(make_ring):
     return made, everything
 
 
-def test_members_train_a_transformer_on_tokens(make_ring):
-    made, parts = token_ring(make_ring)
+@pytest.mark.parametrize("model", [TRANSFORMER, {"model": "words:Words", "head": "fc"}])
+def test_members_train_on_tokens(make_ring, folder, model):
+    made, parts = token_ring(make_ring, model)
     assert made.ring.task.dtype == "int64"
-    outcomes = run_threads(made)
+    outcomes = run_threads(made, model=made.ring.task.model)
     train, test = (
         [np.concatenate([part[half][rows] for part in parts]) for half in (0, 1)] for rows in (slice(40), slice(40, 60))
     )
     dataset = firma.natural(firma.load_dataset((*train, *test)), np.repeat(range(3), 40), np.repeat(range(3), 20))
-    result = simulated(made, dataset, "natural", model="transformer", model_set=dict(made.ring.task.model_set))
+    result = simulated(made, dataset, "natural", **model)
     for number, outcome in outcomes.items():
         assert torch.equal(outcome.parameters, result.parameters[number])
 
@@ -241,3 +244,19 @@ def test_ring_file_fills_in_what_follows_from_the_model(command, folder):
     code, _, err = command("ring-file", "odd.toml", *words, "--shape", "8x8", "--model", "mynet:whole")
     assert (code, err.count("\n"), "head='fc'" in err) == (2, 1, True), err
     assert not Path("odd.toml").exists()
+
+
+def test_every_site_feeds_its_model_the_agreed_type(make_ring, folder):
+    """Integers at one site and floats at another, and a task other than classification."""
+    made = make_ring("fibfl", 2, 1, task=own(), set=EPOCHS)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 9, (30, 8, 8))
+    for kind in (np.int32, np.int64, np.float64):
+        np.savez(made.data(0), x=x.astype(kind), y=np.arange(30) % 10)
+        assert load_own(made.data(0), made.ring.task).x_train.dtype == np.float32
+    agreed = {"shape": [6], "labels": ["price"], "kind": "regression", "model": "words:Words", "head": "fc"}
+    ring = checked(made.ring.model_dump() | {"task": stated(agreed, 0)})
+    np.savez(made.data(0), x=x[:, 0, :6].astype(np.float64), y=rng.normal(size=30))
+    site = load_own(made.data(0), ring.task)
+    assert (site.x_train.dtype, site.x_test.dtype, site.scale) == (np.int64, np.int64, 1.0)
+    LocalSite(ring, 0, site, torch.device("cpu")).close()

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from firma.cli.options import Json
 from firma.cli.trained_options import Client, Folder, Method, Model, Seed
 from firma.errors import unknown
 
@@ -22,11 +23,13 @@ def export(
     method: Method = None,
     seed: Seed = None,
     model: Model = None,
+    json: Json = False,
 ) -> None:
     """Write a client's trained model into a file. Programs take inputs as stored: scaling is inside.
 
     Example: firma export results/dir --client 2 --format onnx --out model.onnx
     """
+    from firma.cli.console import print_json
     from firma.export import FORMATS, check_onnx
     from firma.export import export as write
     from firma.trained import load_model
@@ -38,4 +41,7 @@ def export(
         check_onnx()
     trained = load_model(folder, client, method, seed, model)
     path = write(trained, out, chosen)
+    if json:
+        print_json({"file": str(path), "format": chosen, "bytes": path.stat().st_size} | trained.facts)
+        return
     typer.echo(f"Written: {path} ({path.stat().st_size / 1000:,.0f} kB), client {trained.client}")

@@ -48,7 +48,7 @@ def from_arrays(
     Classes are numbered in sorted order. Without test arrays, a fifth of each class is held out, or, with `client`, a
     fifth of each client's rows.
     """
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = _array(x, "x", name), _array(y, "y", name)
     _check(x, y, client, ("x", "y", "client"), name)
     kind = task_of(y, task, name)
     y = _canonical(y, kind)
@@ -69,7 +69,7 @@ def from_arrays(
         if client is not None:
             client, client_test = np.asarray(client)[train], np.asarray(client)[test]
     else:
-        x_test, y_test = np.asarray(x_test), np.asarray(y_test)
+        x_test, y_test = _array(x_test, "x_test", name), _array(y_test, "y_test", name)
         _check(x_test, y_test, client_test, ("x_test", "y_test", "client_test"), name)
         task_of(y_test, kind, name)
         y_test = _canonical(y_test, kind)
@@ -94,6 +94,14 @@ def from_arrays(
     y_train, y_test = classes[: len(y)], classes[len(y) :]
     dataset = Dataset(name, x, y_train, x_test, y_test, len(labels), scale, labels=labels)
     return dataset if client is None else _owned(dataset, client, client_test)
+
+
+def _array(values: Array, what: str, name: str) -> Array:
+    """The values as an array; lists of rows must be equally long."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise BadInput(f"dataset {name}: the rows of {what} differ in shape; all must have the same") from None
 
 
 def natural(dataset: DatasetSource, client: Array, client_test: Array | None = None) -> Dataset:

@@ -7,9 +7,8 @@ they work, and so do torch's, so threads are enough for models that draw no rand
 import os
 import queue
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memo
 from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
-from firma.training.backend import Backend, metrics, seeded, train_round
+from firma.training.backend import Backend, metrics, seeded, torch_threads, train_round
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
 from firma.training.preflight import prepare
 
@@ -115,19 +114,6 @@ def _flush() -> None:
     them is three times slower."""
     torch.set_flush_denormal(True)
     torch.set_num_threads(1)
-
-
-@contextmanager
-def torch_threads(count: int | None) -> Iterator[None]:
-    """torch (and the sgemm in it) with that many threads of its own, for a while; None changes nothing."""
-    before = torch.get_num_threads()
-    if count is not None and count != before:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        if count is not None and count != before:
-            torch.set_num_threads(before)
 
 
 Array = NDArray[Any]

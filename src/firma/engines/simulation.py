@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from firma.engines.checkpoint import RunCheckpoints
-from firma.engines.client_group import ClientGroup, torch_threads
+from firma.engines.client_group import ClientGroup
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.message_passing import drive, transmitted
 from firma.mixing.kind import Average, Cost, exchange, kind_of
@@ -16,6 +16,7 @@ from firma.mixing.ring_order import neighbours
 from firma.privacy.message_audit import Audit
 from firma.protocol import SERVER, Participant
 from firma.schedule import RoundPlan
+from firma.training.backend import torch_threads
 
 
 class Simulation:

@@ -5,6 +5,7 @@ in the ring file; after the model is built, its layout and the values of its fro
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,14 +85,26 @@ def stated(values: dict[str, Any], seed: int) -> dict[str, Any]:
     if task.model == "mlp":
         return values
     assert spec.builder is not None
+    dtypes = [task.dtype] if "dtype" in values else ["float32", "int64"]
     if "dtype" not in values and VOCABULARY in settings_of(spec.builder):
-        task = task.model_copy(update={"dtype": "int64"})
-    inputs = InputSpec(tuple(task.shape), np.dtype(task.dtype), 1.0)
-    model = build_model(spec, inputs, task.outputs, seed, 0)
+        dtypes = ["int64"]
+    dtype, model = _first_that_fits(task, spec, seed, dtypes)
     named = reference.parsed(task.model)
     files = reference.files(named) if named is not None else {}
     found = {"model_set": dict(spec.settings), "layout": layout_of(model), "files": files}
-    return values | found | {"dtype": task.dtype, "frozen": frozen_digest(model)}
+    return values | found | {"dtype": dtype, "frozen": frozen_digest(model)}
+
+
+def _first_that_fits(task: Task, spec: ModelSpec, seed: int, dtypes: Sequence[str]) -> tuple[str, SplitModel]:
+    """The first type of input that the model can read, and the model; else the reason why it cannot read the first."""
+    refusals = []
+    for dtype in dtypes:
+        try:
+            inputs = InputSpec(tuple(task.shape), np.dtype(dtype), 1.0)
+            return dtype, build_model(spec, inputs, task.outputs, seed, 0)
+        except BadInput as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def layout_of(model: SplitModel) -> dict[str, list[int]]:

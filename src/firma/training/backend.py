@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from firma.models.split_model import Layout, SplitModel
 from firma.schedule import RoundPlan
 from firma.seeds import generator, torch_seed
+from firma.tasks.losses import LOSSES
 from firma.tasks.scores import gate_score, scores
 from firma.tasks.task import Task
 from firma.training.autograd_trainer import AutogradTrainer
@@ -80,12 +81,12 @@ def choose(model: SplitModel, device: torch.device, recipe: Recipe, batch: int, 
             threads=1,
             draws=False,
         )
-    return by_autograd(model, device, reason)
+    return by_autograd(model, device, recipe, reason)
 
 
-def by_autograd(model: SplitModel, device: torch.device, reason: str, smallest: int = 1) -> Backend:
+def by_autograd(model: SplitModel, device: torch.device, recipe: Recipe, reason: str, smallest: int = 1) -> Backend:
     """Training by autograd, for this reason."""
-    quiet = steady(model.extractor) and steady(model.head)
+    quiet = steady(model.extractor) and steady(model.head) and recipe.objective in LOSSES.values()
     parallel: Parallel = "no"
     notes = []
     if device.type == "cpu":
@@ -146,6 +147,19 @@ def gate_accuracy(backend: Backend, trainer: Trainer, client: Client, task: Task
 def seeded(backend: Backend, seed: int, purpose: str, *address: int) -> AbstractContextManager[None]:
     """Random numbers of an address for layers that draw, in training or, as with Monte Carlo dropout, in evaluation."""
     return drawing(torch_seed(seed, purpose, *address)) if backend.draws else nullcontext()
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """torch (and the sgemm in it) with that many threads of its own, for a while; None changes nothing."""
+    before = torch.get_num_threads()
+    if count is not None and count != before:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count is not None and count != before:
+            torch.set_num_threads(before)
 
 
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:

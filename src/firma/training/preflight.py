@@ -17,7 +17,7 @@ from firma.errors import BadInput
 from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
 from firma.training.autograd_trainer import CHUNK, AutogradTrainer
-from firma.training.backend import Backend, by_autograd, choose, drawing
+from firma.training.backend import Backend, by_autograd, choose, drawing, torch_threads
 from firma.training.layers import named_layers, samplewise
 from firma.training.local_step import ClientData, Job, Recipe, Sgd, model_inputs, new_client
 
@@ -53,7 +53,8 @@ def prepare(
     if not data or not parts:
         return backend
     if backend.name == "compiled":
-        different = _different(backend, model, data[0], parts)
+        with torch_threads(1):
+            different = _different(backend, model, data[0], parts)
         if not different:
             return backend
         warnings.warn(
@@ -62,7 +63,7 @@ def prepare(
             UserWarning,
             stacklevel=2,
         )
-        backend = by_autograd(model, device, f"the compiled kernels differ from autograd in {different}")
+        backend = by_autograd(model, device, recipe, f"the compiled kernels differ from autograd in {different}")
     if samplewise(model.extractor) and samplewise(model.head):
         return backend
     return _tried(backend, model, device, recipe, batch, data)
@@ -131,7 +132,7 @@ def _tried(
     backend: Backend, model: SplitModel, device: torch.device, recipe: Recipe, batch: int, data: Sequence[ClientData]
 ) -> Backend:
     """The backend after a step on two samples and one on a single sample, with what they have shown."""
-    with drawing(0):
+    with drawing(0), torch_threads(backend.threads):
         found = _findings(model, device, recipe, data)
     _check_sizes(found, batch, data)
     if found.unused:
@@ -149,7 +150,7 @@ def _tried(
             stacklevel=3,
         )
     if found.single:
-        backend = by_autograd(model, device, backend.reason, smallest=2)
+        backend = by_autograd(model, device, recipe, backend.reason, smallest=2)
     kept = (*found.counters, *found.state)
     if not kept or backend.parallel == "no":
         return backend

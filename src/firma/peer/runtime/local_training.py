@@ -40,6 +40,7 @@ def load_own(path: str, task: Task) -> Dataset:
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
             "the rows of a table are flat, so images need an .npz file"
         )
+    own = replace(own, x_train=_agreed_type(path, own.x_train, task), x_test=_agreed_type(path, own.x_test, task))
     if task.kind != "classification":
         return _in_order(own, path, task)
     unknown = [name for name in own.labels if name not in task.labels]
@@ -48,18 +49,20 @@ def load_own(path: str, task: Task) -> Dataset:
             f"data = {path!r}: label {unknown[0]!r} is not in the ring file, which has {_listed(task.labels)}"
         )
     numbers = np.array([task.labels.index(name) for name in own.labels], dtype=np.int64)
-    x_train, x_test = own.x_train, own.x_test
-    if task.dtype == "int64":
-        x_train, x_test = _tokens(path, x_train), _tokens(path, x_test)
-    scale = task.scale if x_train.dtype == np.uint8 else 1.0
+    scale = task.scale if own.x_train.dtype == np.uint8 else 1.0
     return Dataset(
-        own.name, x_train, numbers[own.y_train], x_test, numbers[own.y_test], len(task.labels), scale,
+        own.name, own.x_train, numbers[own.y_train], own.x_test, numbers[own.y_test], len(task.labels), scale,
         columns=own.columns,
     )  # fmt: skip
 
 
-def _tokens(path: str, stored: NDArray[np.generic]) -> NDArray[np.int64]:
-    """Inputs as integers, where the ring file requires tokens; tables hold them as floats."""
+def _agreed_type(path: str, stored: NDArray[np.generic], task: Task) -> NDArray[np.generic]:
+    """Inputs of the type in the ring file, for the model must read the same at every site; bytes are scaled later.
+
+    Tables hold tokens as floats.
+    """
+    if task.dtype == "float32":
+        return stored if stored.dtype == np.uint8 else stored.astype(np.float32)
     whole = stored.astype(np.int64)
     if not np.array_equal(whole, stored):
         raise BadInput(
