@@ -1,7 +1,6 @@
 """What real sites have: tables with words as labels, classes that others lack, unequal sizes, other column orders."""
 
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,13 +125,13 @@ def test_columns_are_matched_by_name(tmp_path):
         load_own(str(path), task)
 
 
+@pytest.mark.filterwarnings("always")
 def test_a_site_without_standardisation_is_warned(tmp_path, command):
     write_tables(tmp_path)
     ring_of(tmp_path, set={"hidden": 32}, gathering=0.1)
     words = ["join", tmp_path / "ring.toml", "--data", tmp_path / "ant" / "trees.csv"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")  # as outside of tests, where a warning is a line on stderr
-        _, _, err = command(*words, "--identity", tmp_path / "ant" / "identity", "--state", tmp_path / "ant" / "state")
+    home = tmp_path / "ant"
+    _, _, err = command(*words, "--identity", home / "identity", "--state", home / "state")
     assert re.search("column 'bark' is .*, that of column 'girth' .*standardise=per-client", err)
 
 
