@@ -19,6 +19,7 @@ from firma.data.dataset import Dataset, load_dataset, with_classes
 from firma.data.partition import default_scenario, label_proportions
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.engine import RoundOutcome
+from firma.engines.shipped_code import code_of
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.metrics import gini, jain, summarise
@@ -460,6 +461,8 @@ def test_own_loss_and_metric(tmp_path, monkeypatch):
     assert not torch.equal(usual.parameters, given.parameters)
     assert named.curves["bias"][-1, 0] == given.curves["bias"][-1, 0] > 0.1, "most targets must lie below"
     assert named.config["loss"] == "my_losses_of_a_test:pinball"
+    task = Task("regression", own_function("my_losses_of_a_test:pinball", "loss"))
+    assert code_of((), task.functions) == {"my_losses_of_a_test.py": source.encode()}, "what Ray's workers are sent"
     assert "a custom loss" in named.backend
     outputs, targets = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [1.0]])
     assert pinball(outputs, targets) == pytest.approx((0.9 * 2 + 0.1 * 1) / 2)
