@@ -176,7 +176,7 @@ def test_own_data_are_known_by_their_content(tmp_path):
     assert first.data == moved.data != changed.data
     named = one(data(tmp_path / "named.npz", clients=3))
     assert (named.scenario, named.clients, named.rounds) == ("natural", 3, 30)
-    assert (first.scenario, first.clients) == ("dir-0.5", 10), "two classes"
+    assert (first.scenario, first.clients) == ("skew-1", 10)
 
 
 def test_a_folder_of_data_is_known_by_its_files(tmp_path):
