@@ -417,7 +417,7 @@ def test_progress_and_trackers_name_the_main_metric():
     outcome = RoundOutcome(
         2, np.array([0.5, -0.1]), 8, 1, {"mae": np.array([1.0, np.nan]), "auc": np.full(2, np.nan)}, "r2"
     )
-    assert curves(outcome) == {
+    assert curves(outcome, outcome.main) == {
         "r2/mean": pytest.approx(0.2), "r2/worst": -0.1, "sent/bytes": 8, "mae/mean": 1, "clients/r2_0": 0.5,
         "clients/r2_1": -0.1,
     }  # fmt: skip
