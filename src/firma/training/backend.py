@@ -164,8 +164,13 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 def portable(backend: Backend, client: Client) -> dict[str, Tensor]:
     """Parameters and memory by name in torch's layout, so that a client may resume on another device or backend."""
-    kept = {"parameters": client.parameters} | client.memory
-    return {name: _outward(backend, client, name, tensor).detach().cpu() for name, tensor in kept.items()}
+    return dict(portable_items(backend, client))
+
+
+def portable_items(backend: Backend, client: Client) -> Iterator[tuple[str, Tensor]]:
+    """The same one after another: of a large model, only one copy exists at a time."""
+    for name, tensor in ({"parameters": client.parameters} | client.memory).items():
+        yield name, _outward(backend, client, name, tensor).detach().cpu()
 
 
 def resume(backend: Backend, client: Client, saved: Mapping[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ checkpoint is marked with the view and the rounds after it are dropped: the newe
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +15,20 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from firma.atomic_files import replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.runtime.local_training import LocalSite
-from firma.training.backend import portable, resume
+from firma.training.backend import portable, portable_items, resume
 from firma.training.local_step import upgraded
 
 _PREFIX, _FACTS = "round-", "state.json"
+_DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip  # as the file spells them
 History = Sequence[float | None]
 
 
@@ -45,14 +50,13 @@ def write(
     """Save the site after round len(history); the last `keep` checkpoints stay, for other members may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
-    raw = save(_tensors(site))
     facts = {
         "format": 3, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
-        "sha256": hashlib.sha256(raw).hexdigest(), "architecture": site.architecture,
+        "architecture": site.architecture,
     }  # fmt: skip
     try:
         with whole_folder(target) as draft:
-            write_synced(draft / "state.safetensors", raw)
+            facts["sha256"] = _write_tensors(draft / "state.safetensors", site)
             write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
         for old in _found(folder)[:-keep]:
             shutil.rmtree(old)
@@ -149,6 +153,34 @@ def restore(site: LocalSite, saved: Saved) -> None:
 def _tensors(site: LocalSite) -> dict[str, Tensor]:
     """Everything in torch's layout, so that a site may resume on another device or backend."""
     return {name: tensor.contiguous() for name, tensor in portable(site.backend, site.client).items()}
+
+
+def _write_tensors(path: Path, site: LocalSite) -> str:
+    """Write what a site keeps, one tensor after another, and return the SHA-256 of the file.
+
+    The library would first gather all of it in memory, twice. The format is a length, a header that says where each
+    tensor is, and the tensors: https://github.com/huggingface/safetensors#format.
+    """
+    header, end = {}, 0
+    for name, tensor in ({"parameters": site.client.parameters} | site.client.memory).items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+
+        def put(piece: bytes | memoryview) -> None:
+            file.write(piece)
+            digest.update(piece)
+
+        put(len(raw).to_bytes(8, "little") + raw)
+        for _, tensor in portable_items(site.backend, site.client):
+            if tensor.numel():
+                put(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
 
 
 def _found(folder: Path) -> list[Path]:
