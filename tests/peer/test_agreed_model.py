@@ -143,11 +143,11 @@ def test_tensors_and_frozen_weights_must_be_the_agreed_ones(make_ring, folder):
         site(made, **adapted | {"model_set": {"weights": 2.0}})
 
 
-def simulated(made, dataset, scenario, **model):
+def simulated(made, dataset, scenario, audited=True, **model):
     ring = made.ring
     return firma.run(
         dataset, scenario, ring.method, clients=len(ring.members), rounds=ring.rounds, seed=ring.seed,
-        settings=dict(ring.set), audit=True, **model,
+        settings=dict(ring.set), audit=audited, **model,
     )  # fmt: skip
 
 
@@ -162,10 +162,12 @@ def simulated(made, dataset, scenario, **model):
     ],
 )
 def test_members_train_any_model_as_the_simulation_does(make_ring, folder, agreed, model):
-    made = make_ring("fibfl++", 3, 2, "dir-0.5", task=agreed(), set=EPOCHS)
+    made = make_ring("fibfl++", 5, 2, "dir-0.5", task=agreed(), set=EPOCHS)
     allowed = made.ring.task.model if made.ring.task.is_own_code else None
     outcomes = run_threads(made, model=allowed)
     result = simulated(made, "digits", "dir-0.5", **model)
+    by_matrix = simulated(made, "digits", "dir-0.5", audited=False, **model)
+    torch.testing.assert_close(result.parameters, by_matrix.parameters, rtol=1e-3, atol=1e-4)
     for number, outcome in outcomes.items():
         assert torch.equal(outcome.parameters, result.parameters[number])
         assert outcome.history == tuple(result.history[:, number])
@@ -182,12 +184,12 @@ TRANSFORMER = {"model": "transformer", "model_set": {"vocabulary": 9, "width": 8
 
 
 def token_ring(make_ring, model=TRANSFORMER):
-    """Three sites with sequences: one stores them as bytes, one as floats, as tables do."""
+    """Five sites with sequences, stored as bytes, as integers, or as floats, as tables do."""
     rng = np.random.default_rng(0)
     agreed = {"shape": [6], "labels": ["no", "yes"]} | model
-    made = make_ring("fibfl+", 3, 2, task=stated(agreed, 0), set=EPOCHS)
+    made = make_ring("fibfl+", 5, 2, task=stated(agreed, 0), set=EPOCHS)
     everything = []
-    for number, kind in enumerate((np.uint8, np.int64, np.float32)):
+    for number, kind in enumerate((np.uint8, np.int64, np.float32, np.int64, np.uint8)):
         x, y = rng.integers(0, 9, (60, 6)), rng.integers(0, 2, 60)
         np.savez(made.data(number), x=x[:40].astype(kind), y=np.array(["no", "yes"])[y[:40]],
                  x_test=x[40:].astype(kind), y_test=np.array(["no", "yes"])[y[40:]])  # fmt: skip
@@ -203,7 +205,7 @@ def test_members_train_on_tokens(make_ring, folder, model):
     train, test = (
         [np.concatenate([part[half][rows] for part in parts]) for half in (0, 1)] for rows in (slice(40), slice(40, 60))
     )
-    dataset = firma.natural(firma.load_dataset((*train, *test)), np.repeat(range(3), 40), np.repeat(range(3), 20))
+    dataset = firma.natural(firma.load_dataset((*train, *test)), np.repeat(range(5), 40), np.repeat(range(5), 20))
     result = simulated(made, dataset, "natural", **model)
     for number, outcome in outcomes.items():
         assert torch.equal(outcome.parameters, result.parameters[number])
