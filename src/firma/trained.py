@@ -291,7 +291,7 @@ def _chosen(folder: Path, method: str | None, seed: int | None, model: ModelSour
         )
     for name, asked, held in (("method", method, result.method), ("seed", seed, result.seed)):
         if asked is not None and asked != held:
-            raise BadInput(f"{name} = {asked}: the folder {str(folder)!r} holds a run with {name} {held}")
+            raise BadInput(f"{name} = {asked}: the folder {str(folder)!r} contains a run with {name} {held}")
     return result
 
 
@@ -356,7 +356,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
         raise BadInput(f"{str(folder / SITE_FACTS)!r} is damaged ({error})") from None
     saved = checkpoint.read(folder, checkpoint.latest(folder), ring.digest)
     if model is not None and not isinstance(model, str):
-        raise BadInput("model: that of a ring is code by name; pass the name that the ring file has")
+        raise BadInput("model: must be the name that the ring file has, such as mypackage.module:build")
     check_consent(ring.task, model)
     statistics = folder / "standardiser.json"
     fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if ring.standardise else ()
