@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.cli import main
 from firma.engines.engine import Federation
 from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
 from firma.training.local_step import ClientData
+from firma.training.personal import held_out
+from firma.training.private_parameters import with_private
 
 # A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
 # of theirs, so Ctrl-C gets a handler here: children do not inherit handlers, they start with the default action.
@@ -97,10 +100,14 @@ def make_federation() -> Make:
             torch.manual_seed(3)
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
         row = lookup(method) if isinstance(method, str) else method
+        data = toy_data(clients, noisy)
+        if row.personal == "choose":
+            data = [held_out(each, hyper.hold_out, seed, client) for client, each in enumerate(data)]
         ring = tuple(order) if order is not None else tuple(range(clients))
         return Federation(
-            row, hyper, rounds, seed, ring, toy_data(clients, noisy), [model], torch.device("cpu"), backend
-        )
+            row, hyper, rounds, seed, ring, data, [with_private(model, row, algorithm_of(row))], torch.device("cpu"),
+            backend,
+        )  # fmt: skip
 
     return make
 

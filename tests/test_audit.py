@@ -20,7 +20,7 @@ class Bytes(Audit):
 
 def audited(make_federation, method, **changes):
     federation = make_federation(method, 5, rounds=6, order=(0, 2, 4, 1, 3), **changes)
-    audit = Bytes(federation.models[0].layout(), neighbours(federation.order))
+    audit = Bytes(neighbours(federation.order))
     simulation = Simulation(federation, audit)
     heads = []
     span = federation.models[0].layout().span("head")
@@ -81,7 +81,7 @@ def test_audit_reads_elements_not_labels(make_federation):
     from firma.protocol import Exchange, ExtractorState, Message
 
     layout = make_federation("fibfl").models[0].layout()
-    audit = Audit(layout, {0: (1, 1), 1: (0, 0)})
+    audit = Audit({0: (1, 1), 1: (0, 0)}, layout)
 
     def peer(other):
         yield Exchange((other,), (other,), Message(ExtractorState(torch.zeros(layout.extractor + 1))), (0, 0))

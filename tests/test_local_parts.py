@@ -142,8 +142,8 @@ class Counting:
 
 
 def test_checkpoints_save_whatever_a_transform_remembers(make_federation, tmp_path, monkeypatch):
-    def counting(method, hyper, task):
-        return replace(recipe(method, hyper, task), transforms=(Counting(),))
+    def counting(method, hyper, task, *others):
+        return replace(recipe(method, hyper, task, *others), transforms=(Counting(),))
 
     monkeypatch.setattr(engine_module, "recipe", counting)
     federation = make_federation("fibfl", 3, rounds=4)

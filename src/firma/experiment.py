@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import firma
+from firma.algorithms.catalogue import algorithm_of
 from firma.atomic_files import check_writable
 from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.partition import (
@@ -57,7 +58,10 @@ from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
 from firma.tasks.task import CLASSIFICATION, TITLES, Task
 from firma.tracking import RunFacts, check_trackers, tracked
+from firma.training.derived_head import with_possible_head
 from firma.training.local_step import ClientData, as_tensor
+from firma.training.personal import held_out
+from firma.training.private_parameters import with_private
 
 __all__ = [
     "Experiment", "OnRound", "PlannedRun", "assemble", "device_of", "execute", "resolve", "run", "run_all",
@@ -119,6 +123,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
+    rows = [replace(row, algorithm=algorithm_of(row)) if _own_algorithm(row) else row for row in rows]
     model = model_spec(config.model, config.model_set, config.head)
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
@@ -219,9 +224,13 @@ def assemble(
     wanted = sized(model, hyper.hidden, hyper.embedding)
     inputs = _inputs(dataset, partition)
     models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
+    method = with_possible_head(method, models[0], dataset.task)
+    models = [with_private(each, method, algorithm_of(method)) for each in models]
+    data = _client_data(dataset, partition, models[0].inputs)
+    if method.personal == "choose":
+        data = [held_out(each, hyper.hold_out, seed, client) for client, each in enumerate(data)]
     return Federation(
-        method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper),
-        _client_data(dataset, partition, models[0].inputs), models, device_of(device),
+        method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper), data, models, device_of(device),
     )  # fmt: skip
 
 
@@ -250,6 +259,11 @@ def _own(row: Method) -> Method:
             stacklevel=2,
         )
     return row
+
+
+def _own_algorithm(row: Method) -> bool:
+    """Whether the row names code of the user's own."""
+    return isinstance(row.algorithm, str) and ":" in row.algorithm
 
 
 def _check_participation(share: float, clients: int, method: Method) -> None:
@@ -301,7 +315,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
     _warn_of_untrained(federation)
-    audit = Audit(federation.models[0].layout(), neighbours(federation.order)) if config.audit else None
+    audit = Audit(neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
     outcomes = []
     for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):

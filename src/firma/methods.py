@@ -5,19 +5,35 @@ This module imports the standard library only, so that the table can be read wit
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from firma.errors import BadInput, suggestion, unknown
 
-Topology = Literal["none", "star", "ring"]
-Shares = Literal["nothing", "extractor", "model"]
-Weights = Literal["none", "size", "half", "golden"]
+if TYPE_CHECKING:
+
+    class OwnAlgorithm(Protocol):
+        """An object of `firma.training.algorithm.Algorithm`, as far as the table knows it."""
+
+        @property
+        def identity(self) -> str:
+            """What identifies it."""
+
+else:
+    OwnAlgorithm = Any  # what pydantic sees
+
+Topology = Literal["none", "star", "ring", "all-reduce"]
+Shares = Literal["nothing", "extractor", "model", "head"]
+Weights = Literal["none", "size", "equal", "half", "golden"]
 Order = Literal["given", "2-opt"]
 Passes = Literal["one", "cover"]
 Retention = Literal["none", "constant", "cosine"]
-Training = Literal["joint", "two-phase"]
+Training = Literal["joint", "two-phase", "extractor"]
 Optimiser = Literal["sgd", "adam"]
 Switch = Literal["no", "yes"]
+Private = Literal["none", "norm"]
+Head = Literal["learnt", "random", "tight-frame"]
+AlgorithmName = Literal["plain", "control-variates"]
+Personal = Literal["none", "fine-tune", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +57,10 @@ class Method:
     optimiser: Optimiser
     persistent: Switch  # optimiser state is kept across rounds
     warmup: Switch  # the first rounds average over all clients
+    private: Private = "none"  # what stays with the client of the part that is shared
+    head: Head = "learnt"  # or fixed: drawn at random, or derived as a tight frame
+    algorithm: AlgorithmName | str | OwnAlgorithm = "plain"  # what a client does beside training and mixing
+    personal: Personal = "none"  # what a client makes of the mixed model for itself, after each round
     base: str = ""  # not a column: whose numbers are used
 
 
@@ -56,6 +76,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "optimiser": get_args(Optimiser),
     "persistent": get_args(Switch),
     "warmup": get_args(Switch),
+    "private": get_args(Private),
+    "head": get_args(Head),
+    "algorithm": get_args(AlgorithmName),
+    "personal": get_args(Personal),
 }
 
 # fmt: off
@@ -69,10 +93,13 @@ _ROWS = (
     Method("fibfl",   "ring", "extractor", "golden", "no",  "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
     Method("fibfl+",  "ring", "extractor", "golden", "yes", "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
     Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
+    Method("frame",   "all-reduce", "extractor", "size", "no", "given", "one", "none", "extractor", "sgd", "no", "no", head="tight-frame", personal="choose"),
+    Method("scaffold", "star", "model",    "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="control-variates"),
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
 DEFAULT_METHOD = "fibfl++"
+PAPER_METHODS = ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++")  # its six, and training alone
 
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
@@ -85,6 +112,8 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fibfl": _FIBFL,
     "fibfl+": _FIBFL,
     "fibfl++": _FIBFL,
+    "frame": {"rate": 0.01, "extractor_epochs": 10, "personal_epochs": 10},
+    "scaffold": _BASELINE,
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
@@ -96,6 +125,8 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fibfl": _RECOMMENDED_FIBFL,
     "fibfl+": _RECOMMENDED_FIBFL,
     "fibfl++": _RECOMMENDED_FIBFL,
+    "frame": {"rate": 0.01, "extractor_epochs": 10, "personal_epochs": 10},
+    "scaffold": {"rate": 0.01, "epochs": 10},
 }
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
@@ -103,12 +134,14 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.
 
 # Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
 # run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
-NEUTRAL_COLUMNS: Mapping[str, str] = {}
+NEUTRAL_COLUMNS: Mapping[str, str] = {
+    "private": "none", "head": "learnt", "algorithm": "plain", "personal": "none",
+}  # fmt: skip
 
 
 def stable_columns(row: Method) -> dict[str, str]:
     """The columns that identify a run, by name."""
-    values = {column: str(getattr(row, column)) for column in COLUMNS}
+    values = columns(row)
     return {column: value for column, value in values.items() if NEUTRAL_COLUMNS.get(column) != value}
 
 
@@ -130,7 +163,10 @@ def check(row: Method) -> Method:
     """The row itself, if every column has an allowed value and the columns fit together."""
     what = f"method {row.name!r}"
     for column, allowed in COLUMNS.items():
-        if (value := getattr(row, column)) not in allowed:
+        value = getattr(row, column)
+        if column == "algorithm" and (not isinstance(value, str) or ":" in value):
+            continue  # of the user's own: an object, or MODULE:CLASS
+        if value not in allowed:
             choice = f"must be one of {', '.join(allowed)}{suggestion(value, allowed)}"
             raise BadInput(f"{what}: {column} = {value!r}; {choice}")
     if row.base and row.base not in METHODS:
@@ -141,18 +177,38 @@ def check(row: Method) -> Method:
             f"{what}: topology = {row.topology!r} cannot be combined with shares = {row.shares!r}; "
             "topology = 'none' requires shares = 'nothing', and vice versa"
         )
-    if row.topology == "star" and row.weights != "size":
-        raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'star' requires weights = 'size'")
+    _check_mixing(row, what)
+    _check_head(row, what)
+    return row
+
+
+def _check_mixing(row: Method, what: str) -> None:
+    if row.topology in ("star", "all-reduce") and row.weights not in ("size", "equal"):
+        raise BadInput(
+            f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'size' or 'equal'"
+        )
     if row.topology == "ring" and row.weights not in ("half", "golden"):
         raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden'")
     if row.topology == "ring" and row.retention == "none":
         raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
-    return row
+    if row.warmup == "yes" and row.algorithm != "plain":
+        raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+
+
+def _check_head(row: Method, what: str) -> None:
+    if (row.head == "learnt") == (row.training == "extractor"):
+        raise BadInput(
+            f"{what}: head = {row.head!r} cannot be combined with training = {row.training!r}; a fixed head ('random' or "
+            "'tight-frame') requires training = 'extractor', and vice versa"
+        )
+    if row.head != "learnt" and row.shares != "extractor":
+        raise BadInput(f"{what}: head = {row.head!r} requires shares = 'extractor'; the head is fixed, not shared")
 
 
 def columns(row: Method) -> dict[str, str]:
     """What the method does, without its name and its base: equal columns and numbers give equal figures."""
-    return {field.name: getattr(row, field.name) for field in fields(row) if field.name not in ("name", "base")}
+    found = {field.name: getattr(row, field.name) for field in fields(row) if field.name not in ("name", "base")}
+    return {name: value if isinstance(value, str) else value.identity for name, value in found.items()}
 
 
 def base_name(name: str) -> str:
@@ -184,7 +240,7 @@ def properties(row: Method) -> dict[str, bool]:
     """The properties by which the paper compares methods, read off the columns."""
     core = {
         "no central server": row.topology != "star",
-        "private head": row.shares != "model",
+        "private head": row.shares not in ("model", "head"),
         "ring topology": row.topology == "ring",
         "fibonacci weights": row.weights == "golden",
     }

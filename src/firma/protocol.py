@@ -89,4 +89,4 @@ class Participant:
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:
     """Parameters as the kind of state that the plan shares."""
-    return ModelState(values, start) if plan.part == "model" else ExtractorState(values, start)
+    return ExtractorState(values, start) if plan.part == "extractor" else ModelState(values, start)

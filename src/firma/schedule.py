@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from firma.methods import Method, Shares, Weights
@@ -36,15 +36,17 @@ class RoundPlan:
     mixing: Mixing
     shares: Shares
     passes: int = 1
-    weights: Weights = "none"  # of the two neighbours on a ring
+    weights: Weights = "none"  # of the two neighbours on a ring; of the clients in an average
     retention: float = 1.0  # per pass
     gate: Gate | None = None
     participants: tuple[int, ...] | None = None  # in ring order; None: all clients
+    rate: float = 1.0  # factor of the learning rate in this round
+    held: bool = False  # clients do not train on what they hold out
 
     @property
-    def part(self) -> Literal["model", "extractor"]:
+    def part(self) -> Literal["model", "extractor", "head"]:
         """The part of the model that is mixed."""
-        return "model" if self.shares == "model" else "extractor"
+        return "extractor" if self.shares == "nothing" else self.shares
 
 
 def participant_count(share: float, clients: int) -> int:
@@ -85,12 +87,25 @@ def round_retention(method: Method, hyper: Hyper, rounds: int, number: int) -> f
     return hyper.retention_end + 0.5 * (hyper.retention_start - hyper.retention_end) * (1 + math.cos(angle))
 
 
+def rate_factor(hyper: Hyper, rounds: int, number: int) -> float:
+    """What the learning rate is multiplied by in a round: 1, or ½(1 + cos(πr/R)), which is 1 in the first round."""
+    return 1.0 if hyper.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * number / rounds))
+
+
 def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
     """The plan of round `number` (from 0), in which `clients` take part."""
+    found = _mixing_plan(method, hyper, clients, rounds, number)
+    # What was held out to choose a personal model is trained on, too, in the last fifth of the rounds.
+    held = method.personal == "choose" and number < math.ceil(0.8 * rounds)
+    return replace(found, rate=rate_factor(hyper, rounds, number), held=held)
+
+
+def _mixing_plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
+    """What is trained, and how it is mixed."""
     if number < warmup_rounds(method, hyper, rounds):
         return _warmup(hyper, number)
     if method.topology != "ring":
-        return RoundPlan(number, phases(method, hyper), method.topology, method.shares)
+        return RoundPlan(number, phases(method, hyper), method.topology, method.shares, weights=method.weights)
     count = passes(method, clients)
     per_pass = round_retention(method, hyper, rounds, number) ** (1 / count)  # Eq. 9
     gate = Gate(hyper.threshold, hyper.posterior) if method.gate == "yes" else None
@@ -101,6 +116,8 @@ def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
     """What a client trains in a round after the warm-up."""
     if method.training == "joint":
         return (Phase("model", hyper.epochs),)
+    if method.training == "extractor":
+        return (Phase("extractor", hyper.extractor_epochs),)
     return (Phase("head", hyper.head_epochs), Phase("extractor", hyper.extractor_epochs))
 
 

@@ -48,6 +48,12 @@ class Hyper(Readable):
 
     rate: float = Field(0.01, gt=0, allow_inf_nan=False, description="learning rate")
     momentum: Share = Field(0.9, description="momentum of SGD; Adam ignores it")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="learning rate over rounds: constant, or a half cosine from the rate to 0"
+    )
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="decoupled weight decay λ: each step first multiplies what it trains by 1 - rate · λ"
+    )
     batch: Positive = Field(64, description="batch size, in samples")
     epochs: Count = Field(5, description="epochs per round of methods that train the whole model jointly (E)")
     head_epochs: Count = Field(1, description="epochs per round in which only the head is trained (Eh)")
@@ -69,6 +75,13 @@ class Hyper(Readable):
     )
     clip: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Optional] = Field(
         None, description="maximum norm of a batch's gradient; none: no clipping"
+    )
+    personal_epochs: Count = Field(3, description="epochs in which a client makes the mixed model its own")
+    hold_out: Annotated[float, Field(ge=0, le=0.5)] = Field(
+        0.1, description="share of a client's training data on which it chooses its personal model"
+    )
+    head_bias: Literal["prior", "zero"] = Field(
+        "prior", description="bias of a head that is a frame: the logarithm of the client's class shares, or zero"
     )
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
     embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
@@ -122,7 +135,10 @@ _PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples"
 # Settings added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
 # run (keys of stored cells, checkpoints), so that runs made before the setting existed are still found; never change
 # one, even when the default changes.
-NEUTRAL_SETTINGS: Mapping[str, Any] = {"proximal": 0.0, "clip": None, "standardise": "none"}
+NEUTRAL_SETTINGS: Mapping[str, Any] = {
+    "proximal": 0.0, "clip": None, "standardise": "none", "schedule": "constant", "weight_decay": 0.0,
+    "personal_epochs": 3, "hold_out": 0.1, "head_bias": "prior",
+}  # fmt: skip
 
 
 def stable_settings(values: Hyper | Split) -> dict[str, Any]:

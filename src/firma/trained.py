@@ -23,6 +23,7 @@ from firma.models.split_model import SplitModel
 from firma.results import Result, load_saved, rebuilt
 from firma.tasks.scores import scores
 from firma.tasks.task import Task, TaskName
+from firma.training.algorithm import PERSONAL
 from firma.training.local_step import BUFFER, as_tensor, model_inputs
 
 MODELS_FOLDER = "models"  # of `firma run --out`: one folder for each method and seed, as `Result.save` writes it
@@ -362,7 +363,9 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if ring.standardise else ()
     fed = InputSpec(inputs.shape, np.dtype(np.float32)) if fitted else inputs
     template = agreed_model(ring, agreed_spec(ring), fed, place if ring.hyper.initial == "per-client" else 0)
-    buffers = {name.removeprefix(BUFFER): each for name, each in saved.tensors.items() if name.startswith(BUFFER)}
+    own = f"{PERSONAL}.{BUFFER}" if PERSONAL in saved.tensors else BUFFER  # of the model that was tested
+    buffers = {name.removeprefix(own): each for name, each in saved.tensors.items() if name.startswith(own)}
+    parameters = saved.tensors.get(PERSONAL, saved.tensors["parameters"])
     config = {
         "dataset": ring.federation,
         "clients": 1,
@@ -382,7 +385,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     history = np.array([[np.nan if each is None else each] for each in saved.history], dtype=np.float64)
     return Result(
         ring.method, ring.seed, config, history.reshape(-1, 1), saved.order, (), (), 0.0, "a site of a ring",
-        parameters=saved.tensors["parameters"][None], template=template, buffers=(buffers,) if buffers else (),
+        parameters=parameters[None], template=template, buffers=(buffers,) if buffers else (),
         frozen=(dict(template.named_frozen()),), standardisers=fitted,
     )  # fmt: skip
 

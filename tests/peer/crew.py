@@ -339,4 +339,4 @@ def _lockstep(sites, order, today):
                 results[number] = stop.value
                 del waiting[number]
     for number, values in results.items():
-        sites[number].blend(values)
+        sites[number].blend(values, today)

@@ -146,8 +146,8 @@ class Summing:
 
 
 def test_a_peers_checkpoint_holds_whatever_a_transform_remembers(make_ring, monkeypatch):
-    def summing(method, hyper, task):
-        return replace(recipe(method, hyper, task), transforms=(Summing(),))
+    def summing(method, hyper, task, *others):
+        return replace(recipe(method, hyper, task, *others), transforms=(Summing(),))
 
     monkeypatch.setattr(local_training, "recipe", summing)
     made = make_ring("fibfl", 3, 4, "iid", patience=3.0, quorum=3)

@@ -421,7 +421,7 @@ class VirtualNode:
                 self._send(to, tag, [header, *chunks(body)])
             case Score(tag, extractors):
                 return Scored(tag, {sender: float(values.abs().mean() < 1) for sender, values in extractors.items()})
-            case Blend(extractor):
+            case Blend(extractor, _):
                 self.site.blend(extractor)
             case Save(number, view):
                 self.disk.write(number + 1, view.number, self.site.parameters, keep)

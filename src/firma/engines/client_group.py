@@ -7,7 +7,7 @@ they work, and so do torch's, so threads are enough for models that draw no rand
 import os
 import queue
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
@@ -21,8 +21,11 @@ from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memo
 from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
-from firma.training.backend import Backend, metrics, seeded, torch_threads, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers
+from firma.training.algorithm import START, is_plain, overrides
+from firma.training.backend import Backend, after_mixing, metrics, seeded, torch_threads, train_round
+from firma.training.derived_head import derived_head
+from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers, tested
+from firma.training.personal import personalise
 from firma.training.preflight import prepare
 
 Item = TypeVar("Item")
@@ -56,9 +59,12 @@ class WorkerPool:
         self._pool = ThreadPoolExecutor(self.count, initializer=_flush) if threaded else None
         self._processes: WorkerProcesses | None = None
 
-    def fork(self, owner: object, clients: Sequence[Client]) -> None:
-        """Let processes work on these clients, which lie in shared memory from now on; work is methods of `owner`."""
-        share_memory(clients)
+    def fork(self, owner: object, clients: Sequence[Client], there: Collection[str]) -> None:
+        """Let processes work on these clients, which lie in shared memory from now on; work is methods of `owner`.
+
+        Those of their memories that are named in `there` lie in it already.
+        """
+        share_memory(clients, there)
         self._processes = WorkerProcesses(self.count, owner, self._trainers.get(), clients)
         self._trainers.put(self._processes.trainer)
 
@@ -131,6 +137,8 @@ class GroupState(TypedDict):
 class ClientGroup:
     """Clients `numbers`, whose parameters are the rows of the (n, P) `stack`, in the layout of the backend.
 
+    Vectors that are mixed with the parameters, if the algorithm has any, lie behind them in the rows of `whole`.
+
     `data` and `federation.models` are those of these clients alone, in the same order.
     """
 
@@ -142,13 +150,17 @@ class ClientGroup:
         self.backend = backend_for(federation, data)
         self.workers = WorkerPool(self.backend, len(data), federation.workers)
         starts = torch.stack([self.backend.inward(model.flat()) for model in models])
-        self.stack = _on_lines(starts, len(data), federation.device, self.workers.forks)
+        extra = sum(self._recipe.mixed.values())
+        self.whole = _on_lines(starts, len(data), federation.device, self.workers.forks, extra)
+        self.stack = self.whole[:, : self.layout.size]
+        if federation.method.head != "learnt":
+            self._derive_heads(data)
         self.clients = [
-            new_client(number, data[row], self.stack[row], models[row % len(models)], self._recipe)
+            new_client(number, data[row], self.whole[row], models[row % len(models)], self._recipe)
             for row, number in enumerate(self.numbers)
         ]
         if self.workers.forks:
-            self.workers.fork(self, self.clients)
+            self.workers.fork(self, self.clients, self._recipe.mixed)
         self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
 
     @property
@@ -158,13 +170,47 @@ class ClientGroup:
         return f"{said}; one at a time because {self.workers.obstacle}" if self.workers.obstacle else said
 
     @property
+    def mixed(self) -> Mapping[str, int]:
+        """Vectors that are mixed with the parameters: names and sizes."""
+        return self._recipe.mixed
+
+    @property
     def sizes(self) -> list[int]:
         """Training samples of every client; a client that is trained by others may say so only when it has trained."""
         return [len(client.data.labels) for client in self.clients]
 
+    def _derive_heads(self, data: Sequence[ClientData]) -> None:
+        run = self.federation
+        for row, own in enumerate(data):
+            model = run.models[row % len(run.models)]
+            flat = self.backend.outward(self.stack[row])
+            head = derived_head(model, run.method.head, run.hyper.head_bias, own.labels, run.seed)
+            flat[self.layout.span("head")] = head.to(flat)
+            self.stack[row] = self.backend.inward(flat)
+
+    def spans(self, plan: RoundPlan) -> tuple[slice, ...]:
+        """The columns of `whole` that the plan shares."""
+        found = self.layout.shared(plan.part)
+        size = self.layout.size
+        if self.whole.shape[1] > size:
+            found = (*found, slice(size, self.whole.shape[1]))
+        if len(found) == 2 and found[0].stop == found[1].start:
+            return (slice(found[0].start, found[1].stop),)
+        return found
+
     def shared(self, plan: RoundPlan) -> Tensor:
-        """(n, …) view of what the plan shares."""
-        return self.stack[:, self.layout.span(plan.part)]
+        """(n, …) what the plan shares: a view where it lies in one place, else a copy, see `put`."""
+        spans = self.spans(plan)
+        return self.whole[:, spans[0]] if len(spans) == 1 else torch.cat([self.whole[:, each] for each in spans], 1)
+
+    def put(self, plan: RoundPlan, shared: Tensor) -> None:
+        """Write what `shared` returned, after it was changed, to where it belongs."""
+        spans, at = self.spans(plan), 0
+        if len(spans) == 1:
+            return  # it is a view
+        for each in spans:
+            self.whole[:, each] = shared[:, at : at + each.stop - each.start]
+            at += each.stop - each.start
 
     def training(self, plan: RoundPlan) -> Rows:
         """Rows of the clients that take part in the round."""
@@ -185,20 +231,39 @@ class ClientGroup:
 
     def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
         """One client's local training."""
-        job = Job(self._recipe, plan.phases, self.federation.hyper.batch)
-        return train_round(self.backend, trainer, client, job, plan, self.federation.seed)
+        return train_round(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
+
+    def before_mixing(self, plan: RoundPlan) -> None:
+        """Remember what clients that took no part, but will be given the server's model, had before."""
+        if not is_plain(self._recipe.algorithm) and plan.participants is not None:
+            trained = {client.number for client in self._clients(self.training(plan))}
+            for client in self._clients(self.changed(plan)):
+                if client.number not in trained:
+                    client.memory[START].copy_(client.parameters)
+
+    def after_mixing(self, plan: RoundPlan) -> None:
+        """The algorithm's last hook, for every client that the round changed."""
+        if overrides(self._recipe.algorithm, "after_mixing"):
+            for client in self._clients(self.changed(plan)):
+                after_mixing(self.backend, client, self._job(plan), plan)
+
+    def _job(self, plan: RoundPlan) -> Job:
+        return Job(self._recipe, plan.phases, self.federation.hyper.batch, clients=self.federation.clients)
 
     def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
         """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
         clients = self._clients(self.changed(plan)) if self._tested else self.clients
         numbers = (client.number for client in clients)
-        self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
+        self._tested |= zip(numbers, self.workers.each(clients, self.test_one, plan), strict=True)
         by_client = [self._tested[number] for number in self.numbers]
         return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
-    def test_one(self, trainer: Trainer, client: Client) -> dict[str, float]:
+    def test_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
+        if self._recipe.personal != "none":
+            personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
+        client = tested(client)
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
             found = metrics(self.backend, trainer, client, task, test=True)
             if not task.train_curves:
@@ -208,7 +273,8 @@ class ClientGroup:
 
     def buffers(self) -> list[dict[str, Array]]:
         """The private buffers of every client's model, such as running means, by name."""
-        return [{name: _array(kept) for name, kept in private_buffers(client).items()} for client in self.clients]
+        held = (private_buffers(tested(client)) for client in self.clients)
+        return [{name: _array(kept) for name, kept in each.items()} for each in held]
 
     def _clients(self, rows: Rows) -> Sequence[Client]:
         return self.clients[rows] if isinstance(rows, slice) else [self.clients[row] for row in rows]
@@ -223,7 +289,9 @@ class ClientGroup:
         others: dict[int, Tensor] = {}
         for numbers, rows in zip(owners, remote, strict=True):
             others |= zip(numbers, read_only(rows), strict=True)
-        apply(blocks, self.shared(plan), self.numbers, others, self.workers.spread)
+        shared = self.shared(plan)
+        apply(blocks, shared, self.numbers, others, self.workers.spread)
+        self.put(plan, shared)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
         """This group's part of a weighted sum over the clients in `weights`, (…) in float64, cut in pieces.
@@ -239,11 +307,13 @@ class ClientGroup:
 
     def adopt(self, plan: RoundPlan, *pieces: Array) -> None:
         """Every client that the round changes takes over the average, given in pieces."""
-        self.shared(plan)[self.changed(plan)] = torch.cat([read_only(piece) for piece in pieces])
+        shared = self.shared(plan)
+        shared[self.changed(plan)] = torch.cat([read_only(piece) for piece in pieces])
+        self.put(plan, shared)
 
-    def outward(self) -> Array:
-        """(n, P) parameters as torch lays them out."""
-        return self.backend.outward(self.stack).numpy()
+    def outward(self) -> Tensor:
+        """(n, P) parameters as torch lays them out, as they are tested: of the personal models, if there are any."""
+        return self.backend.outward(torch.stack([tested(client).parameters for client in self.clients]))
 
     def state(self) -> GroupState:
         """All that clients keep between rounds; nothing is copied, so use it before they train on."""
@@ -281,13 +351,14 @@ def backend_for(run: Federation, data: Sequence[ClientData]) -> Backend:
     return prepare(run.models, run.device, run.recipe, run.hyper.batch, phases, data, run.backend)
 
 
-def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool) -> Tensor:
-    """(n, P) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time.
+def _on_lines(starts: Tensor, clients: int, device: torch.device, shared: bool, extra: int) -> Tensor:
+    """(n, P + extra) rows that each begin on a cache line: vectors that straddle two lines cost a tenth of the time.
 
-    `shared`: in memory that worker processes share.
+    `shared`: in memory that worker processes share. The `extra` columns are zeros.
     """
     size = starts.shape[1]
-    shape = (clients, -(-size // 16) * 16)
-    stack = (shared_empty(shape) if shared else torch.empty(shape, device=device))[:, :size]
-    stack.copy_(starts.expand(clients, -1))
+    shape = (clients, -(-(size + extra) // 16) * 16)
+    stack = (shared_empty(shape) if shared else torch.empty(shape, device=device))[:, : size + extra]
+    stack[:, :size] = starts.expand(clients, -1)
+    stack[:, size:] = 0
     return stack

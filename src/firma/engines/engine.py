@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.encoding import Wire
 from firma.methods import Method
 from firma.models.split_model import SplitModel
@@ -19,7 +20,7 @@ from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.backend import Backend
-from firma.training.local_step import ClientData, Recipe, recipe
+from firma.training.local_step import ClientData, Recipe, elements, recipe
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,13 @@ class Federation:
     @property
     def recipe(self) -> Recipe:
         """What local training is made of."""
-        return recipe(self.method, self.hyper, self.task)
+        shares = "extractor" if self.method.shares == "nothing" else self.method.shares
+        shared = self.models[0].layout().shared(shares)
+        return recipe(self.method, self.hyper, self.task, algorithm_of(self.method), shared)
+
+    def sent_elements(self, plan: RoundPlan) -> int:
+        """How many numbers a client shares in a round: parameters, and vectors that are mixed with them."""
+        return elements(self.models[0].layout().shared(plan.part)) + sum(self.recipe.mixed.values())
 
     def plan(self, number: int) -> RoundPlan:
         """What round `number` (from 0) does, and who takes part in it."""

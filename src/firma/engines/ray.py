@@ -128,11 +128,12 @@ class RayFederation:
         run = self.federation
         plan = run.plan(number)
         accuracies = {client: found for part in answers(self._ask("train", plan)) for client, found in part.items()}
+        before = self._ask("before_mixing", plan)
         mixed = self._mix(plan, accuracies)
+        after = self._ask("after_mixing", plan)
         tested = self._ask("test", plan)
-        answers(mixed)
-        shared = self.layout.span(plan.part)
-        messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), shared.stop - shared.start)
+        answers([*before, *mixed, *after])
+        messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), run.sent_elements(plan))
         parts = answers(tested)
         metrics = {name: self._by_client([part[name] for part in parts]) for name in parts[0]}
         return round_outcome(number, metrics, run.task, sent, messages)
@@ -184,7 +185,7 @@ class RayFederation:
             return None, []
         stack = torch.empty(run.clients, self.layout.size)
         for numbers, part in zip(self._groups, answers(self._ask("outward")), strict=True):
-            stack.numpy()[list(numbers)] = part
+            stack[list(numbers)] = part
         buffers: list[dict[str, Tensor]] = [{} for _ in range(run.clients)]
         if kept:
             for numbers, group in zip(self._groups, answers(self._ask("buffers")), strict=True):

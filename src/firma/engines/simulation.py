@@ -33,8 +33,8 @@ class Simulation:
 
     @property
     def parameters(self) -> Tensor:
-        """(N, P) parameters as torch lays them out: extractor first, head behind it."""
-        return self.backend.outward(self._group.stack)
+        """(N, P) parameters as they are tested, as torch lays them out: extractor first, head behind it."""
+        return self._group.outward()
 
     @property
     def sizes(self) -> list[int]:
@@ -59,7 +59,9 @@ class Simulation:
             for number in range(len(done), self.federation.rounds):
                 plan = self.federation.plan(number)
                 accuracies = self._group.train(plan)
+                self._group.before_mixing(plan)
                 messages, sent = self._mix(plan, accuracies)
+                self._group.after_mixing(plan)
                 done.append(round_outcome(number, self._group.test(plan), self.federation.task, sent, messages))
                 if self._checkpoints is not None:
                     self._checkpoints.write([self._group.state()], done)
@@ -79,7 +81,7 @@ class Simulation:
         """Mix what is shared by those who take part, in place; returns what that sends."""
         run, kind = self.federation, kind_of(plan.mixing)
         if self.audit is not None or run.wire != "float32":
-            return self._exchange(plan, accuracies, self.audit or Audit(self.layout, neighbours(run.order)))
+            return self._exchange(plan, accuracies, self.audit or Audit(neighbours(run.order)))
         shared, ring = self._group.shared(plan), run.ring(plan)
         match kind.mixture(plan, ring, self.sizes, accuracies):
             case Blocks() as blocks:
@@ -88,6 +90,7 @@ class Simulation:
                 weights = torch.from_numpy(by_client).to(shared)
                 with torch_threads(1):  # as in mixing by blocks: the same on any number of cores
                     shared[self._group.changed(plan)] = weights @ shared[self._group.training(plan)]
+                self._group.put(plan, shared)
             case None:
                 pass
             case other:
@@ -99,8 +102,10 @@ class Simulation:
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
-        run, whole = self.federation, self.parameters
-        shared = whole[:, self.layout.span(plan.part)]
+        run, outward = self.federation, self.backend.outward(self._group.stack)
+        spans = self._group.spans(plan)
+        whole = torch.cat([outward, self._group.whole[:, self.layout.size :]], 1)
+        shared = torch.cat([whole[:, each] for each in spans], 1)
         kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self.sizes
         if plan.participants is not None:
             audit.neighbours_in[plan.number] = neighbours(ring)
@@ -112,11 +117,16 @@ class Simulation:
         if (hub := kind.server(plan, everybody)) is not None:
             members[SERVER] = hub
         before = len(audit.receipts)
-        results = drive(members, audit.record, lambda message: transmitted(message, self.layout))
+        sent = audit.layout = self.layout.of_shared(plan.part, self._group.mixed)
+        results = drive(members, audit.record, lambda message: transmitted(message, sent))
         for number in ring:
             shared[number] = results[number]
         if kind.NEEDS_SERVER:  # what the server sends is the same for whoever asks
             shared[:] = results[ring[0]]
-        self._group.stack.copy_(self.backend.inward(whole))
+        at = 0
+        for each in spans:
+            whole[:, each], at = shared[:, at : at + each.stop - each.start], at + each.stop - each.start
+        self._group.stack.copy_(self.backend.inward(whole[:, : self.layout.size]))
+        self._group.whole[:, self.layout.size :] = whole[:, self.layout.size :]
         receipts = audit.receipts[before:]
         return Cost(len(receipts), sum(receipt.size for receipt in receipts))

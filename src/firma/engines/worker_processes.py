@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from multiprocessing.connection import Connection, wait
@@ -50,9 +50,14 @@ def shared_empty(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Te
     return torch.frombuffer(mmap.mmap(-1, max(size, 1)), dtype=torch.uint8)[:size].view(dtype).view(*shape)
 
 
-def share_memory(clients: Sequence[Client]) -> None:
-    """Move what clients remember between rounds to shared memory, one block for all: a kernel limits their number."""
-    tensors = [(client, name, tensor) for client in clients for name, tensor in client.memory.items()]
+def share_memory(clients: Sequence[Client], there: Collection[str] = ()) -> None:
+    """Move what clients remember between rounds to shared memory, one block for all: a kernel limits their number.
+
+    What is named in `there` lies in shared memory already.
+    """
+    tensors = [
+        (client, name, tensor) for client in clients for name, tensor in client.memory.items() if name not in there
+    ]
     sizes = [-(-tensor.nbytes // _LINE) * _LINE for *_, tensor in tensors]
     block, start = shared_empty([sum(sizes)], torch.uint8), 0
     for (client, name, tensor), size in zip(tensors, sizes, strict=True):

@@ -125,7 +125,7 @@ def _run(
         row, hyper, rounds, seed, tuple(range(clients)), [unknown_data()] * clients, models, torch.device("cpu"),
         backend(app, made[0]), wire=wire,
     )  # fmt: skip
-    record = Audit(models[0].layout(), neighbours(federation.order)) if audit else None
+    record = Audit(neighbours(federation.order)) if audit else None
     running = Simulation(federation, record)
     outcomes: list[RoundOutcome] = []
     warned = False

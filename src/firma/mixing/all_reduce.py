@@ -1,4 +1,4 @@
-"""An exact average by size without a server: a ring all-reduce, with messages to the right neighbour only.
+"""An exact average without a server, by size or of equal weights: a ring all-reduce, with messages to the right only.
 
 Reduce-scatter, then all-gather: N-1 steps each, one N-th of the parameters per step, so a client sends 2p(N-1)/N
 numbers however large the ring is. Nobody sees more of anyone than a sum over at least one member of one piece.
@@ -10,7 +10,7 @@ import numpy as np
 
 from firma.mixing.kind import FLOAT, NUMBER, Average, ByClient, Cost
 from firma.mixing.ring_order import neighbours
-from firma.mixing.weights import by_size
+from firma.mixing.weights import by_size, in_average
 from firma.protocol import Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan
 
@@ -18,9 +18,9 @@ NEEDS_SERVER = False
 
 
 def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Average:
-    """Every row holds the clients' shares of the samples; neither the order nor accuracies matter."""
-    del plan, accuracies
-    return Average(by_size([sizes[client] for client in sorted(order)]))
+    """Every row holds the clients' shares of the samples, or equal ones; neither order nor accuracies matter."""
+    del accuracies
+    return Average(by_size([in_average(plan.weights, sizes[client]) for client in sorted(order)]))
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
@@ -30,15 +30,16 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         return one.shared
     left, right = neighbours(one.order)[one.me]
     place = list(one.order).index(one.me)
-    pieces = [piece * one.samples for piece in one.shared.tensor_split(size)]
+    mine = in_average(plan.weights, one.samples)
+    pieces = [piece * mine for piece in one.shared.tensor_split(size)]
     starts = [0]
     for piece in pieces:
         starts.append(starts[-1] + piece.numel())
-    weights = [float(one.samples)] * size
+    weights = [mine] * size
     for step in range(2 * (size - 1)):
         gathering = step >= size - 1
-        mine, theirs = (place - step) % size, (place - step - 1) % size
-        message = Message(state(plan, pieces[mine], starts[mine]), weight=weights[mine], wire=one.wire)
+        ours, theirs = (place - step) % size, (place - step - 1) % size
+        message = Message(state(plan, pieces[ours], starts[ours]), weight=weights[ours], wire=one.wire)
         arrived = (yield Exchange((right,), (left,), message, (plan.number, step)))[left]
         weight = arrived.weight or 0.0
         pieces[theirs] = arrived.state.values if gathering else pieces[theirs] + arrived.state.values

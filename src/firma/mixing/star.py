@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from firma.mixing.kind import FLOAT, NUMBER, Average, ByClient, Cost
-from firma.mixing.weights import by_size
+from firma.mixing.weights import by_size, in_average
 from firma.protocol import SERVER, Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan
 
@@ -11,14 +11,14 @@ NEEDS_SERVER = True
 
 
 def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Average:
-    """Every row holds the clients' shares of the samples; neither the order nor accuracies matter."""
-    del plan, accuracies
-    return Average(by_size([sizes[client] for client in sorted(order)]))
+    """Every row holds the clients' shares of the samples, or equal ones; neither order nor accuracies matter."""
+    del accuracies
+    return Average(by_size([in_average(plan.weights, sizes[client]) for client in sorted(order)]))
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     """A client of the star: send to the server, take what it sends back."""
-    message = Message(state(plan, one.shared), weight=float(one.samples), wire=one.wire)
+    message = Message(state(plan, one.shared), weight=in_average(plan.weights, one.samples), wire=one.wire)
     arrived = yield Exchange((SERVER,), (SERVER,), message, (plan.number, 0))
     return arrived[SERVER].state.values
 

@@ -54,6 +54,11 @@ def ring_row(
     return Row(retention, (1 - retention) * blend[0], (1 - retention) * blend[1])
 
 
-def by_size(sizes: Sequence[int]) -> NDArray[np.float64]:
+def by_size(sizes: Sequence[float]) -> NDArray[np.float64]:
     """(N,) shares of the samples, n_i / n."""
     return np.asarray(sizes, dtype=np.float64) / float(sum(sizes))
+
+
+def in_average(weights: Weights, samples: int) -> float:
+    """What a client with so many samples weighs in an average: its samples, or 1 where all count alike."""
+    return 1.0 if weights == "equal" else float(samples)

@@ -11,7 +11,7 @@ What a model consists of, and where it is kept:
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -24,6 +24,7 @@ Part = Literal["model", "extractor", "head"]
 InputKind = Literal["float32", "int64"]
 SHARED_BUFFERS = "shared_buffers"  # the attribute of a module that says which of its buffers are shared
 _NOTHING: Mapping[str, Tensor] = {}
+_NO_VECTORS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,33 @@ class Layout:
     extractor: int
     size: int
     buffers: int = 0
+    private: tuple[int, int] = (0, 0)  # private elements, at the end of the extractor and at the end of the head
+
+    def shared(self, part: Part) -> tuple[slice, ...]:
+        """The slices of the flat buffer that hold what is shared of a part: all of it but what is private."""
+        extractor = slice(0, self.extractor - self.private[0])
+        head = slice(self.extractor, self.size - self.private[1])
+        found = {"model": (extractor, head), "extractor": (extractor,), "head": (head,)}[part]
+        if len(found) == 2 and extractor.stop == head.start:
+            return (slice(0, head.stop),)
+        return tuple(each for each in found if each.start < each.stop)
+
+    def of_shared(self, part: Part, mixed: Mapping[str, int] = _NO_VECTORS) -> "Layout":
+        """The layout of what is shared by itself, numbered from 0: tensors, then vectors that are mixed with them."""
+        pieces, start = [], 0
+        for span in self.shared(part):
+            for piece in self.pieces:
+                if span.start <= piece.start and piece.stop <= span.stop and piece.start < piece.stop:
+                    stop = start + piece.stop - piece.start
+                    pieces.append(Piece(piece.name, piece.shape, start, stop))
+                    start = stop
+        for name, size in mixed.items():
+            pieces.append(Piece(f"mixed.{name}", (size,), start, start + size))
+            start += size
+        return Layout(tuple(pieces), start, start)
 
     def span(self, part: Part) -> slice:
-        """The slice of the flat buffer that holds a part; what is shared."""
+        """The slice of the flat buffer that holds a part."""
         bounds = {
             "model": (0, self.size),
             "extractor": (0, self.extractor),
@@ -76,12 +101,14 @@ class Layout:
 class SplitModel:
     """Extractor and head as the user defined them: a template that is copied, never trained.
 
-    `inputs` is what the extractor takes: floats, or integers such as tokens.
+    `inputs` is what the extractor takes: floats, or integers such as tokens. `private` names parameters that are
+    trained but never shared, even where their part is; they come last in their part's place in the flat buffer.
     """
 
     extractor: nn.Module
     head: nn.Module
     inputs: InputKind = "float32"
+    private: frozenset[str] = frozenset()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trainable parameters of the extractor, then of the head; a tied parameter once, under its first name."""
@@ -104,14 +131,18 @@ class SplitModel:
     def layout(self) -> Layout:
         """The layout of shared buffers and trainable parameters in a flat buffer."""
         pieces, start, extractor, buffers = [], 0, 0, 0
+        private = {"extractor": 0, "head": 0}
         for name, tensor in self._flat_tensors():
             pieces.append(Piece(name, tuple(tensor.shape), start, start + tensor.numel()))
             start += tensor.numel()
-            if name.partition(".")[0] == "extractor":
+            part = name.partition(".")[0]
+            if name in self.private:
+                private[part] += tensor.numel()
+            if part == "extractor":
                 extractor = start
             if not isinstance(tensor, nn.Parameter):
                 buffers = start
-        return Layout(tuple(pieces), extractor, start, buffers)
+        return Layout(tuple(pieces), extractor, start, buffers, (private["extractor"], private["head"]))
 
     def flat(self) -> Tensor:
         """(P,) copy of the shared buffers and the trainable parameters."""
@@ -130,7 +161,9 @@ class SplitModel:
                 # What a forward pass computed and left behind, such as weight_norm's weight; torch refuses to copy it.
                 if isinstance(held, Tensor) and not held.is_leaf:
                     memo[id(held)] = held.detach().clone()
-        result = SplitModel(copy.deepcopy(self.extractor, memo), copy.deepcopy(self.head, memo), self.inputs)
+        result = replace(
+            self, extractor=copy.deepcopy(self.extractor, memo), head=copy.deepcopy(self.head, memo)
+        )  # fmt: skip
         for (_, theirs), (_, mine) in zip(self.named_parameters(), result.named_parameters(), strict=True):
             for hook in (getattr(theirs, "_backward_hooks", None) or {}).values():  # deepcopy leaves them out
                 mine.register_hook(hook)  # type: ignore[no-untyped-call]
@@ -164,8 +197,8 @@ class SplitModel:
 
     def _all_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         for part, module in self._parts():
-            for name, parameter in module.named_parameters():
-                yield f"{part}.{name}" if name else part, parameter
+            found = [(f"{part}.{name}" if name else part, own) for name, own in module.named_parameters()]
+            yield from sorted(found, key=lambda each: each[0] in self.private)  # stable: private ones last
 
     def _all_buffers(self) -> Iterator[tuple[str, Tensor]]:
         for part, module in self._parts():

@@ -27,11 +27,11 @@ class Audit:
     """Receipts of a run, in order, with the verdicts that follow from them.
 
     `neighbours` are those on the ring of all clients. In a round in which only some take part, the ring closes up, and
-    `neighbours_in` has the neighbours of that round.
+    `neighbours_in` has the neighbours of that round. `layout` is that of what is being sent, numbered from 0.
     """
 
-    layout: Layout
     neighbours: Mapping[int, tuple[int, int]]
+    layout: Layout = field(default_factory=lambda: Layout((), 0, 0))
     receipts: list[Receipt] = field(default_factory=list)
     neighbours_in: dict[int, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
 

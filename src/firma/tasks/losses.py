@@ -61,21 +61,26 @@ def own_function(source: Any, what: str) -> OwnFunction:
             raise BadInput(f"{what} = {source!r}: must be a function(outputs, targets), or 'package.module:function'")
         name = getattr(source, "__qualname__", type(source).__name__)
         return OwnFunction(f"{getattr(source, '__module__', '?')}:{name}", source)
+    found = imported(source, what)
+    if not callable(found):
+        raise BadInput(f"{what} = {source!r}: {source.partition(':')[2]!r} is not a function")
+    return OwnFunction(source, found)
+
+
+def imported(source: str, what: str) -> Any:
+    """What PACKAGE.MODULE:NAME refers to. The current folder is searched as `python -m` does."""
     module, colon, name = source.partition(":")
     if not module or not colon or not name:
-        raise BadInput(f"{what} = {source!r}: must have the form package.module:function")
+        raise BadInput(f"{what} = {source!r}: must have the form package.module:name")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found = getattr(import_module(module), name)
+        return getattr(import_module(module), name)
     except ImportError as error:
         raise BadInput(f"{what} = {source!r}: module {module!r} cannot be imported ({error})") from None
     except AttributeError:
         raise BadInput(f"{what} = {source!r}: module {module!r} has no {name!r}") from None
-    if not callable(found):
-        raise BadInput(f"{what} = {source!r}: {name!r} is not a function")
-    return OwnFunction(source, found)
 
 
 def own_metrics(sources: Sequence[Any], task: TaskName) -> tuple[OwnFunction, ...]:

@@ -1,6 +1,7 @@
 """Training by autograd, for any pair of modules on any device."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from firma.errors import BadInput
 from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
+from firma.training.algorithm import Gradient, LocalStep, is_plain, overrides
 from firma.training.layers import samplewise
 from firma.training.local_step import (
     BUFFER,
@@ -24,6 +26,7 @@ from firma.training.local_step import (
 )
 
 CHUNK = 4096  # samples per forward pass without gradients
+Gradients = Callable[[Tensor | None, slice], Tensor]
 
 
 class AutogradTrainer:
@@ -38,7 +41,7 @@ class AutogradTrainer:
         self.layout = model.layout()
         self.extractor = copy.extractor.to(device)
         self.head = copy.head.to(device)
-        self._model = SplitModel(self.extractor, self.head, model.inputs)
+        self._model = replace(copy, extractor=self.extractor, head=self.head)
         self._smallest = smallest
         pieces = {piece.name: piece for piece in self.layout.pieces}
         self._parameters = [(parameter, pieces[name]) for name, parameter in self._model.named_parameters()]
@@ -59,10 +62,11 @@ class AutogradTrainer:
         optimiser = client.memory if job.recipe.persistent else self._fresh
         if not job.recipe.persistent:
             reset(self._fresh)
-        start = client.parameters.clone() if job.recipe.transforms else client.parameters
+        special = job.recipe.transforms or not is_plain(job.recipe.algorithm)
+        start = client.parameters.clone() if special else client.parameters
         self._enter(client)
         for phase in job.phases:
-            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
+            orders = epoch_orders(job.rows(client.data), phase.epochs, shuffle)
             self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 
@@ -131,16 +135,50 @@ class AutogradTrainer:
         for part, parameters in self._trainable.items():
             for parameter in parameters:
                 parameter.requires_grad_(phase.trains in ("model", part))
-        features = self._features(client) if phase.trains == "head" and self._cacheable else None
-        data = client.data
+        algorithm = job.recipe.algorithm
+        own_step = overrides(algorithm, "local_step")
+        cached = phase.trains == "head" and self._cacheable and not own_step
+        features = self._features(client) if cached else None
+        data, trained = client.data, self.layout.trained(phase.trains)
         for rows in batches(orders, job.batch, self._smallest):
             chosen = torch.from_numpy(rows).to(data.labels.device)
-            extracted = (
-                self.extractor(self._seen(client, data.inputs[chosen])) if features is None else features[chosen]
+
+            def gradient(at: Tensor | None, some: slice, chosen: Tensor = chosen) -> Tensor:
+                """(P,) gradient on some of the chosen samples, at other parameters if asked."""
+                picked = chosen[some]
+                if at is not None:
+                    self._point(at)
+                seen = self.extractor(self._seen(client, data.inputs[picked])) if features is None else features[picked]
+                self._gradients[trained].zero_()
+                job.recipe.objective(self.head(seen), data.labels[picked]).backward()  # type: ignore[no-untyped-call]
+                if at is not None:
+                    self._point(client.parameters)
+                return self._gradients
+
+            if not own_step:
+                gradient(None, slice(None))
+                self._step(client, job, phase.trains, optimiser, start)
+                continue
+
+            def copied(at: Tensor | None, some: slice, compute: Gradients = gradient) -> Tensor:
+                result = torch.zeros_like(self._gradients)
+                result[trained] = compute(at, some)[trained]
+                return result
+
+            def update(gradients: Tensor) -> None:
+                self._gradients.copy_(gradients)
+                self._step(client, job, phase.trains, optimiser, start)
+
+            algorithm.local_step(
+                LocalStep(
+                    client.parameters, start, client.memory, job.recipe.update.rate, len(rows), Gradient(copied), update
+                )
             )
-            self._gradients[self.layout.trained(phase.trains)].zero_()
-            job.recipe.objective(self.head(extracted), data.labels[chosen]).backward()  # type: ignore[no-untyped-call]
-            self._step(client, job, phase.trains, optimiser, start)
+
+    def _point(self, flat: Tensor) -> None:
+        """Let the modules' parameters be views of this flat buffer."""
+        for parameter, piece in self._parameters:
+            parameter.data = flat[piece.start : piece.stop].view(piece.shape)
 
     def _features(self, client: Client) -> Tensor:
         """Output of the frozen extractor for all training samples."""
@@ -151,8 +189,11 @@ class AutogradTrainer:
     def _step(self, client: Client, job: Job, trains: Part, optimiser: Memory, start: Tensor) -> None:
         """Transforms, then one update of what trains; an optimiser may count the steps of extractor and head apart."""
         parameters, gradients, whole = client.parameters, self._gradients, self.layout.trained(trains)
-        for transform in job.recipe.transforms:
-            transform(gradients[whole], Step(parameters[whole], start[whole], client.memory, whole))
+        if job.recipe.transforms or overrides(job.recipe.algorithm, "change_gradient"):
+            step = Step(parameters[whole], start[whole], client.memory, whole, job.recipe.shared)
+            job.recipe.algorithm.change_gradient(gradients[whole], step)
+            for transform in job.recipe.transforms:
+                transform(gradients[whole], step)
         parts: tuple[Part, ...] = ("extractor", "head") if trains == "model" else (trains,)
         for part in parts:
             span = self.layout.trained(part)

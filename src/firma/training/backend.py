@@ -22,9 +22,10 @@ from firma.seeds import generator, torch_seed
 from firma.tasks.losses import LOSSES
 from firma.tasks.scores import gate_score, scores
 from firma.tasks.task import Task
+from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, Client, Job, Recipe, Trainer
+from firma.training.local_step import BUFFER, Client, Job, Recipe, Sgd, Trainer
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -122,12 +123,45 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
 
     Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
+    job, algorithm = planned(job, plan), job.recipe.algorithm
+    if not is_plain(algorithm):
+        client.memory[START].copy_(client.parameters)
+        algorithm.before_training(_client_round(backend, client, job, plan))
     with seeded(backend, seed, "layers", client.number, plan.number):
-        trainer.train(client, replace(job, number=plan.number), generator(seed, "batches", client.number, plan.number))
+        trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
+    if not is_plain(algorithm):
+        algorithm.after_training(_client_round(backend, client, job, plan))
     if plan.gate is None:
         return 1.0
     with seeded(backend, seed, "evaluation", client.number):
         return gate_accuracy(backend, trainer, client, job.recipe.task)
+
+
+def after_mixing(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> None:
+    """What the algorithm does once the shared parameters of a client are mixed."""
+    job.recipe.algorithm.after_mixing(_client_round(backend, client, planned(job, plan), plan))
+
+
+def planned(job: Job, plan: RoundPlan) -> Job:
+    """The job with the round's number, learning rate and held-out rows."""
+    recipe = job.recipe
+    if plan.rate != 1.0:
+        recipe = replace(recipe, update=replace(recipe.update, rate=recipe.update.rate * plan.rate))
+    return replace(job, recipe=recipe, phases=plan.phases, number=plan.number, held=plan.held)
+
+
+def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
+    rows = job.rows(client.data)
+    count = -(-rows // job.batch)
+    if count > 1 and rows % job.batch == 1 and backend.smallest > 1:
+        count -= 1  # the last sample joins the batch before it
+    update = job.recipe.update
+    return ClientRound(
+        client.number, plan.number, client.parameters, client.memory[START], client.memory, job.recipe.shared, rows,
+        count * sum(phase.epochs for phase in job.phases), update.rate,
+        update.momentum if isinstance(update, Sgd) else 0.0, job.clients,
+        job.clients if plan.participants is None else len(plan.participants),
+    )  # fmt: skip
 
 
 def metrics(backend: Backend, trainer: Trainer, client: Client, task: Task, test: bool) -> dict[str, float]:

@@ -36,7 +36,7 @@ class CompiledTrainer:
                 buffer.fill(0)
             first, second, steps = *self._scratch, np.zeros(2, np.int64)
         for phase in job.phases:
-            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
+            orders = epoch_orders(job.rows(client.data), phase.epochs, shuffle)
             self._phase(client, job, phase, orders, first, second, steps)
 
     def outputs(self, client: Client, test: bool) -> Tensor:
@@ -53,7 +53,7 @@ class CompiledTrainer:
         self, client: Client, job: Job, phase: Phase, orders: NDArray[np.int64], first: Floats, second: Floats,
         steps: NDArray[np.int64],
     ) -> None:  # fmt: skip
-        adam, rate, momentum = _numbers(job.recipe.update)
+        adam, rate, momentum, decay = _numbers(job.recipe.update)
         labels = client.data.labels.numpy()
         sources, scale = _sources(client.data.inputs), np.float32(client.data.scale)
         table, trained = self._table, len(self._table)
@@ -64,7 +64,8 @@ class CompiledTrainer:
             table, trained = self._head, 1
         kernels.epochs(
             client.parameters.numpy(), first, second, adam, trained, *sources, scale, labels, orders,
-            job.batch, table, self._epsilons[-len(table) :], self._work, self._places, rate, momentum, steps,
+            job.batch, table, self._epsilons[-len(table) :], self._work, self._places, rate, momentum, decay,
+            steps,
         )  # fmt: skip
 
     def _features(self, client: Client) -> Floats:
@@ -78,9 +79,10 @@ class CompiledTrainer:
         return result
 
 
-def _numbers(update: Update) -> tuple[bool, float, float]:
-    """Whether it is Adam, its rate and its momentum, as the kernel takes them."""
-    return (True, update.rate, 0.0) if isinstance(update, Adam) else (False, update.rate, update.momentum)
+def _numbers(update: Update) -> tuple[bool, float, float, float]:
+    """Whether it is Adam, its rate, its momentum and its decay, as the kernel takes them."""
+    adam = isinstance(update, Adam)
+    return adam, update.rate, 0.0 if isinstance(update, Adam) else update.momentum, update.decay
 
 
 def _sources(inputs: Tensor) -> tuple[Floats, NDArray[np.uint8]]:

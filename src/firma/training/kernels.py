@@ -196,6 +196,12 @@ def _momentum(parameters, velocity, gradient, momentum, rate):
 
 
 @_inlined
+def _shrink(parameters, kept):
+    for j in range(len(parameters)):
+        parameters[j] *= kept
+
+
+@_inlined
 def _descend(parameters, velocity, rate):
     for j in range(parameters.size):
         parameters[j] -= rate * velocity[j]
@@ -243,7 +249,7 @@ def _forward(parameters, work, rows, table, epsilons, last, input_place, whole, 
 @_compiled
 def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
     parameters, first, second, adam, trained, floats, stored, scale, labels, orders, batch, table, epsilons, work,
-    places, rate, momentum, steps,
+    places, rate, momentum, decay, steps,
 ):  # fmt: skip
     """Train blocks [0, trained) in place over `orders` (epochs, n).
 
@@ -254,7 +260,7 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
     base, model, moving = work.ctypes.data, parameters.ctypes.data, first.ctypes.data
     squares = second.ctypes.data
     depth = len(table)
-    slow, mu = np.float32(rate), np.float32(momentum)
+    slow, mu, kept = np.float32(rate), np.float32(momentum), np.float32(1.0 - rate * decay)
     share1, beta2, share2, tiny = np.float32(1 - 0.9), np.float32(0.999), np.float32(1 - 0.999), np.float32(1e-8)
     corrected, roots = np.zeros(2, np.float32), np.zeros(2, np.float32)
     start_input, width_input = places[INPUT], table[0, INPUTS]
@@ -300,6 +306,12 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                         base + 4 * there, n, whole, real, letters,
                     )  # fmt: skip
                 if k < trained:
+                    if decay > 0:
+                        _shrink(parameters[b[WEIGHT] : b[WEIGHT] + n * width], kept)
+                        _shrink(parameters[b[BIAS] : b[BIAS] + width], kept)
+                        if b[GAIN] >= 0:
+                            _shrink(parameters[gain : gain + width], kept)
+                            _shrink(parameters[shift : shift + width], kept)
                     before = table[k - 1, OUT] if k else start_input
                     source = base + 4 * before
                     tiled = TILED and adam and width % TILE_COLUMNS == 0 and n % PANEL == 0

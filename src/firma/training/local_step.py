@@ -7,7 +7,7 @@ the optimiser and every transform may add; checkpoints save all of it without kn
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from firma.errors import BadInput
-from firma.methods import Method
+from firma.methods import Method, Personal
 from firma.models.split_model import InputKind, Part, SplitModel
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.tasks.losses import described, objective
 from firma.tasks.task import CLASSIFICATION, Task
+from firma.training.algorithm import CHOICE, PERSONAL, START, Algorithm, is_plain, overrides
 from firma.training.clipping import Clip
 from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
+PLAIN = Algorithm()
 Objective = Callable[[Tensor, Tensor], Tensor]  # outputs (n, K) and targets to a scalar loss
 FIRST, SECOND, STEPS = "optimiser.first", "optimiser.second", "optimiser.steps"
 _PART_INDEX: Mapping[Part, int] = {"extractor": 0, "head": 1}
@@ -39,6 +41,17 @@ class Step:
     start: Tensor  # as they were at the start of the round
     memory: Mapping[str, Tensor]  # the client's, whole
     span: slice  # of the part in the flat model
+    shared: tuple[slice, ...] = ()  # where the shared parameters are in the flat model
+
+    def add_shared(self, gradients: Tensor, values: Tensor) -> None:
+        """Add `values` (p,), which belong to the shared parameters, to the gradients of those that are trained."""
+        at = 0
+        for each in self.shared:
+            low, high = max(each.start, self.span.start), min(each.stop, self.span.stop)
+            if low < high:
+                ours = slice(low - self.span.start, high - self.span.start)
+                gradients[ours] += values[at + low - each.start : at + high - each.start]
+            at += each.stop - each.start
 
 
 class Transform(Protocol):
@@ -57,16 +70,22 @@ class Transform(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sgd:
-    """v ← μv + g, p ← p − ηv, as torch.optim.SGD has it. A velocity of zeros is a fresh optimiser."""
+    """v ← μv + g, p ← p − ηv, as torch.optim.SGD has it. A velocity of zeros is a fresh optimiser.
+
+    `decay` λ is decoupled, as in SGDW: p ← (1 − ηλ)p before the step.
+    """
 
     rate: float
     momentum: float
+    decay: float = 0.0
 
     def __call__(
         self, parameters: Tensor, gradients: Tensor, memory: Mapping[str, Tensor], part: Part, at: slice
     ) -> None:
         """One update of `parameters` (n,), which are `at` this place of the flat model."""
         del part
+        if self.decay:
+            parameters.mul_(1 - self.rate * self.decay)
         velocity = memory[FIRST][at]
         velocity.mul_(self.momentum).add_(gradients)
         parameters.add_(velocity, alpha=-self.rate)
@@ -74,14 +93,20 @@ class Sgd:
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """Adam with β = (0.9, 0.999), ε = 1e-8, as torch.optim.Adam has it; extractor and head count their steps apart."""
+    """Adam with β = (0.9, 0.999), ε = 1e-8, as torch.optim.Adam has it; extractor and head count their steps apart.
+
+    `decay` λ is decoupled, as in AdamW: p ← (1 − ηλ)p before the step.
+    """
 
     rate: float
+    decay: float = 0.0
 
     def __call__(
         self, parameters: Tensor, gradients: Tensor, memory: Mapping[str, Tensor], part: Part, at: slice
     ) -> None:
         """One update of `parameters` (n,), which are `at` this place of the flat model."""
+        if self.decay:
+            parameters.mul_(1 - self.rate * self.decay)
         steps = memory[STEPS]
         steps[_PART_INDEX[part]] += 1
         step = torch.tensor(float(steps[_PART_INDEX[part]]), device=parameters.device)
@@ -103,32 +128,66 @@ class Recipe:
     transforms: tuple[Transform, ...] = ()
     objective: Objective = field(default=nn.functional.cross_entropy)
     task: Task = CLASSIFICATION
+    algorithm: Algorithm = PLAIN
+    shared: tuple[slice, ...] = ()  # where the shared parameters are in the flat model
+    personal: Personal = "none"  # what a client makes of the mixed model for itself
+    personal_epochs: int = 0
 
     @property
     def special(self) -> str:
         """Which parts the compiled kernels do not have, for people; empty for a plain recipe."""
         names = [transform.name for transform in self.transforms]
+        if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
+            names.append(f"the local step of {self.algorithm.name}")
         if loss := described(self.objective):
             names.insert(0, loss)
         return ", ".join(names)
 
-    def memory(self, size: int, device: torch.device) -> Memory:
-        """What a client remembers between rounds, as it is before the first one."""
-        kept = optimiser_memory(size, device) if self.persistent else {}
+    @property
+    def mixed(self) -> Mapping[str, int]:
+        """Vectors that are mixed beside the shared parameters: names and sizes."""
+        return self.algorithm.mixed(elements(self.shared))
+
+    def memory(self, start: Tensor) -> Memory:
+        """What a client that starts from these parameters (P,) remembers, as it is before the first round.
+
+        Mixed vectors are not part of it: they lie behind the parameters.
+        """
+        kept = optimiser_memory(len(start), start.device) if self.persistent else {}
         for transform in self.transforms:
-            kept |= {name: tensor.to(device) for name, tensor in transform.memory(size).items()}
+            kept |= {name: tensor.to(start.device) for name, tensor in transform.memory(len(start)).items()}
+        own = self.algorithm.memory(start, elements(self.shared))
+        kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
+        if not is_plain(self.algorithm):
+            kept[START] = start.clone()
+        if self.personal != "none":
+            kept[PERSONAL] = start.clone()
+        if self.personal == "choose":
+            kept[CHOICE] = torch.zeros(1, dtype=torch.int64)
         return kept
 
 
-def recipe(method: Method, hyper: Hyper, task: Task = CLASSIFICATION) -> Recipe:
+def elements(spans: tuple[slice, ...]) -> int:
+    """How many elements these spans have."""
+    return sum(span.stop - span.start for span in spans)
+
+
+def recipe(
+    method: Method, hyper: Hyper, task: Task = CLASSIFICATION, algorithm: Algorithm = PLAIN,
+    shared: tuple[slice, ...] = (),
+) -> Recipe:  # fmt: skip
     """The recipe that a method's columns, settings and the task ask for."""
-    update: Update = Sgd(hyper.rate, hyper.momentum) if method.optimiser == "sgd" else Adam(hyper.rate)
+    decay = hyper.weight_decay
+    update: Update = Sgd(hyper.rate, hyper.momentum, decay) if method.optimiser == "sgd" else Adam(hyper.rate, decay)
     transforms: list[Transform] = []
     if hyper.proximal:
         transforms.append(Proximal(hyper.proximal))
     if hyper.clip is not None:
         transforms.append(Clip(hyper.clip))
-    return Recipe(update, method.persistent == "yes", tuple(transforms), objective(task), task)
+    return Recipe(
+        update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared,
+        method.personal, hyper.personal_epochs,
+    )  # fmt: skip
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:
@@ -162,12 +221,13 @@ class ClientData:
     test_inputs: Tensor
     test_labels: Tensor
     scale: float = 1.0
+    held: int = 0  # the last rows, held out of training to choose a personal model
 
     def to(self, device: torch.device) -> "ClientData":
         """The same on a device."""
         return ClientData(
             self.inputs.to(device), self.labels.to(device), self.test_inputs.to(device), self.test_labels.to(device),
-            self.scale,
+            self.scale, self.held,
         )  # fmt: skip
 
 
@@ -179,9 +239,7 @@ class Client:
     data: ClientData
     parameters: Tensor
     memory: Memory
-    frozen: Mapping[str, Tensor] = field(
-        default_factory=dict
-    )  # of the model it started from: not a copy, never changed
+    frozen: Mapping[str, Tensor] = field(default_factory=dict)  # of its first model: not a copy, never changed
 
 
 @dataclass(frozen=True)
@@ -192,6 +250,12 @@ class Job:
     phases: tuple[Phase, ...]
     batch: int
     number: int = 0  # of the round, from 0
+    held: bool = False  # without the rows that are held out
+    clients: int = 1  # in the federation
+
+    def rows(self, data: ClientData) -> int:
+        """How many of a client's samples are trained on, the first ones."""
+        return len(data.labels) - (data.held if self.held else 0)
 
 
 class Trainer(Protocol):
@@ -204,15 +268,30 @@ class Trainer(Protocol):
         """(n, K) outputs of the client's model for its test or training samples, in evaluation mode."""
 
 
-def new_client(number: int, data: ClientData, parameters: Tensor, model: SplitModel, recipe: Recipe) -> Client:
-    """A client before its first round, on the device of `parameters`.
+def new_client(number: int, data: ClientData, row: Tensor, model: SplitModel, recipe: Recipe) -> Client:
+    """A client before its first round, on the device of `row`: its parameters (P,), then the vectors mixed with them.
 
     The model's private buffers are copied; its frozen parameters are not, for nobody changes them.
     """
-    device = parameters.device
+    device = row.device
     buffers = {BUFFER + name: tensor.detach().clone().to(device) for name, tensor in model.named_buffers()}
     frozen = {name: tensor.detach() for name, tensor in model.named_frozen()}
-    return Client(number, data.to(device), parameters, buffers | recipe.memory(len(parameters), device), frozen)
+    size = len(row) - sum(recipe.mixed.values())
+    memory = buffers | recipe.memory(row[:size])
+    if recipe.personal != "none":
+        memory |= {f"{PERSONAL}.{name}": tensor.clone() for name, tensor in buffers.items()}
+    for name, count in recipe.mixed.items():
+        memory[name], size = row[size : size + count], size + count
+    return Client(number, data.to(device), row[: len(row) - sum(recipe.mixed.values())], memory, frozen)
+
+
+def tested(client: Client) -> Client:
+    """The client as it is tested and saved: with its personal model, if it has one."""
+    if PERSONAL not in client.memory:
+        return client
+    own = f"{PERSONAL}.{BUFFER}"
+    buffers = {BUFFER + name.removeprefix(own): kept for name, kept in client.memory.items() if name.startswith(own)}
+    return replace(client, parameters=client.memory[PERSONAL], memory=client.memory | buffers)
 
 
 def private_buffers(client: Client) -> dict[str, Tensor]:

@@ -265,6 +265,7 @@ class Blend:
     """Take over a mixed (E,) extractor; the head stays as it is."""
 
     extractor: Tensor
+    plan: RoundPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +275,7 @@ class Save:
     number: int  # from 0
     view: View
     training_accuracy: float
+    plan: RoundPlan
     weights: Mapping[int, float] = field(default_factory=dict)  # of members in one pass; empty in an all-reduce
 
 

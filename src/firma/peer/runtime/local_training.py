@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.engines.client_group import WorkerPool
@@ -22,9 +23,23 @@ from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
 from firma.tasks.targets import bins
 from firma.tasks.task import Task as JudgedTask
-from firma.training.backend import Backend, gate_accuracy, metrics, seeded, train_round
-from firma.training.local_step import Client, ClientData, Job, Trainer, as_tensor, new_client, recipe
+from firma.training.algorithm import overrides
+from firma.training.backend import Backend, after_mixing, gate_accuracy, metrics, seeded, train_round
+from firma.training.derived_head import derived_head, obstacle
+from firma.training.local_step import (
+    Client,
+    ClientData,
+    Job,
+    Trainer,
+    as_tensor,
+    elements,
+    new_client,
+    recipe,
+    tested,
+)
+from firma.training.personal import held_out, personalise
 from firma.training.preflight import prepare
+from firma.training.private_parameters import with_private
 
 _SCORED = 1000  # samples are enough to tell a good extractor from a bad one, within three points
 
@@ -168,14 +183,22 @@ class LocalSite:
     def __init__(self, ring: Ring, me: int, own: Dataset | Learner, device: torch.device) -> None:
         self.ring, self.row, self.hyper = ring, ring.row, ring.hyper
         self.task = JudgedTask(ring.task.kind)
-        self._recipe = recipe(self.row, self.hyper, self.task)
         learner = own if isinstance(own, Learner) else self._learner(me, own, device)
         self.layout, self.backend = learner.model.layout(), learner.backend
+        self._spans = self.layout.shared("extractor")
+        self._recipe = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), self._spans)
+        self.sent = self.layout.of_shared("extractor", self._recipe.mixed)  # what members send
         self.architecture = digest(learner.model, code=False)  # the ring file answers for the code
         self._workers = WorkerPool(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
-        start = self.backend.inward(learner.model.flat()).to(device)
-        self.client = new_client(me, learner.data, start, learner.model, self._recipe)
+        start = learner.model.flat()
+        if self.row.head != "learnt":
+            start[self.layout.span("head")] = derived_head(
+                learner.model, self.row.head, self.hyper.head_bias, learner.data.labels, ring.seed
+            )
+        row = torch.zeros(len(start) + sum(self._recipe.mixed.values()), device=device)
+        row[: len(start)] = self.backend.inward(start)
+        self.client = new_client(me, learner.data, row, learner.model, self._recipe)
 
     def _learner(self, me: int, own: Dataset, device: torch.device) -> Learner:
         """The agreed model on this site's data set."""
@@ -184,11 +207,17 @@ class LocalSite:
         inputs = InputSpec(ring.task.shape, own.x_train.dtype, own.scale)
         spec = with_data(agreed_spec(ring), own.x_train, own.x_test)
         model = agreed_model(ring, spec, inputs, number)
+        if self.row.head == "tight-frame" and (why := obstacle(model.head, self.task.name)):
+            raise BadInput(f"ring file: method = {ring.method!r}: {why}; choose a method with learnt heads")
+        model = with_private(model, self.row, algorithm_of(self.row))
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
+        if self.row.personal == "choose":
+            data = held_out(data, self.hyper.hold_out, ring.seed, me)
         phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
-        return Learner(model, data, prepare([model], device, self._recipe, self.hyper.batch, phases, [data]))
+        work = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), model.layout().shared("extractor"))
+        return Learner(model, data, prepare([model], device, work, self.hyper.batch, phases, [data]))
 
     @property
     def samples(self) -> int:
@@ -205,24 +234,46 @@ class LocalSite:
         self.client.parameters.copy_(self.backend.inward(values))
 
     @property
-    def shared(self) -> Tensor:
-        """(E,) extractor alone, a copy: no memory is shared with the head."""
-        return self.parameters[self.layout.span("extractor")].clone()
+    def tested(self) -> Tensor:
+        """(P,) parameters as they are tested: of the personal model, if there is one."""
+        return self.backend.outward(tested(self.client).parameters)
 
-    def blend(self, extractor: Tensor) -> None:
-        """Take over a mixed extractor; the head stays as it is."""
+    @property
+    def shared(self) -> Tensor:
+        """(E,) extractor alone, and vectors mixed with it, a copy: no memory is shared with the head."""
         whole = self.parameters
-        whole[self.layout.span("extractor")] = extractor.to(whole)
-        self.parameters = whole
+        mixed = [self.client.memory[name] for name in self._recipe.mixed]
+        return torch.cat([*(whole[span] for span in self._spans), *mixed])
+
+    def blend(self, extractor: Tensor, plan: RoundPlan) -> None:
+        """Take over a mixed extractor, and the vectors mixed with it; the head stays as it is."""
+        self.parameters = self._with_extractor(extractor)
+        at = elements(self._spans)
+        for name, size in self._recipe.mixed.items():
+            self.client.memory[name].copy_(extractor[at : at + size])
+            at += size
+        if overrides(self._recipe.algorithm, "after_mixing"):
+            after_mixing(self.backend, self.client, self._job(plan), plan)
+
+    def _with_extractor(self, extractor: Tensor) -> Tensor:
+        """(P,) this site's parameters with another extractor, as torch lays them out."""
+        whole, at = self.parameters, 0
+        for span in self._spans:
+            whole[span] = extractor[at : at + span.stop - span.start].to(whole)
+            at += span.stop - span.start
+        return whole
+
+    def _job(self, plan: RoundPlan) -> Job:
+        return Job(self._recipe, plan.phases, self.hyper.batch, clients=len(self.ring.members))
 
     def prepare(self, plan: RoundPlan) -> None:
         """Load the compiled kernels before the run: a round of no epochs, which changes nothing."""
         self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
-        self.test()
+        self.measure()
 
     def train(self, plan: RoundPlan) -> float:
         """One round's local training; the training accuracy where a gate asks for it, else 1."""
-        job = Job(self._recipe, plan.phases, self.hyper.batch)
+        job = self._job(plan)
 
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
@@ -237,9 +288,7 @@ class LocalSite:
 
         It is a stand-in that is scored: nothing of this site changes.
         """
-        whole = self.parameters
-        whole[self.layout.span("extractor")] = extractor.to(whole)
-        data = self.client.data
+        whole, data = self._with_extractor(extractor), self.client.data
         apart = -(-len(data.labels) // _SCORED)
         scored = replace(data, inputs=data.inputs[::apart].contiguous(), labels=data.labels[::apart].contiguous())
         stand_in = replace(self.client, parameters=self.backend.inward(whole), data=scored)
@@ -250,14 +299,24 @@ class LocalSite:
 
         return self._workers.each([stand_in], work)[0]
 
-    def test(self) -> dict[str, float]:
-        """Every metric of the task on this site's test data."""
+    def test(self, plan: RoundPlan) -> dict[str, float]:
+        """Every metric of the task on this site's test data after a round; a personal model is made anew before."""
+
+        def work(trainer: Trainer, client: Client) -> None:
+            personalise(self.backend, trainer, client, self._job(plan), plan, self.ring.seed)
+
+        if self._recipe.personal != "none":
+            self._workers.each([self.client], work)
+        return self.measure()
+
+    def measure(self) -> dict[str, float]:
+        """The same of the model as it is."""
 
         def work(trainer: Trainer, client: Client) -> dict[str, float]:
             with seeded(self.backend, self.ring.seed, "evaluation", client.number):
                 return metrics(self.backend, trainer, client, self.task, test=True)
 
-        return self._workers.each([self.client], work)[0]
+        return self._workers.each([tested(self.client)], work)[0]
 
     def close(self) -> None:
         """End the worker thread."""

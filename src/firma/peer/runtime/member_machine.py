@@ -448,10 +448,11 @@ class Member:
         try:
             due = next(exchanges) if self._due is None else exchanges.send(self._arrived)
         except StopIteration as stop:
-            save = Save(trained.number, view, trained.accuracy, self._weights)
+            plan = self._plan()
+            save = Save(trained.number, view, trained.accuracy, plan, self._weights)
             self._phase, self._busy = "saving", now
             self._trained, self._exchanges, self._due, self._arrived = None, None, None, {}
-            return [Blend(stop.value), save]
+            return [Blend(stop.value, plan), save]
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}

@@ -103,7 +103,7 @@ def flower_learner(setup: Setup, me: int) -> Learner:
 
 def terms_of(ring: Ring, site: LocalSite) -> Terms:
     """What every message must agree with."""
-    return Terms(federation_tag(ring.federation), ring.digest, signature(site.layout), ring.task.shares)
+    return Terms(federation_tag(ring.federation), ring.digest, signature(site.sent), ring.task.shares)
 
 
 def random_process() -> int:
@@ -215,7 +215,7 @@ class Node:
         finally:
             self._close(listening, clock)
         return Outcome(
-            tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.parameters,
+            tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.tested,
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
             self.setup.state / f"round-{len(loop.history):06d}", loop.metrics,

@@ -102,7 +102,7 @@ class RoundLoop:
         while True:
             work = self._driver.work.get()
             if isinstance(work, Finish):
-                self.metrics = self.metrics or self._site.test()  # a finished run that was started again
+                self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
                 return
             if isinstance(work, Fail):
                 raise work.error
@@ -128,8 +128,8 @@ class RoundLoop:
                 self.send(work)
             case Score():
                 self._driver.on(self.score(work))
-            case Blend(extractor):
-                self._site.blend(extractor)
+            case Blend(extractor, plan):
+                self._site.blend(extractor, plan)
                 self._watch.mixed = time.perf_counter() - self._watch.began
             case Save():
                 report = self.save(work)
@@ -169,7 +169,7 @@ class RoundLoop:
     def save(self, work: Save) -> RoundReport:
         """Test and save a round, and log it."""
         watch, names = self._watch, self._ring.names
-        self.metrics, main = self._site.test(), self._site.task.main
+        self.metrics, main = self._site.test(work.plan), self._site.task.main
         tested = self.metrics[main]
         self.history.append(tested if math.isfinite(tested) else None)
         self._warn(work.number)
