@@ -93,6 +93,11 @@ def test_the_ring_goes_on_without_a_member_that_was_killed(crew, victim, phase):
     heal(crew(), victim, phase)
 
 
+@pytest.mark.parametrize(("victim", "phase"), [(1, ("mid transfer",)), (2, ("before exchange", 2))])
+def test_an_all_reduce_goes_on_without_a_member_that_was_killed(crew, victim, phase):
+    heal(crew(method="frame"), victim, phase)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", range(3))
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: "-".join(map(str, phase)))

@@ -75,6 +75,7 @@ def assert_same(made, outcomes, result):
         ("fibfl+", 2, 2, "skew-1"),
         ("fibfl++", 5, 7, "dir-0.1"),
         ("fibfl++:order=given,passes=one", 4, 6, "iid"),
+        ("frame", 4, 6, "dir-0.5"),
     ],
 )
 def test_peers_in_threads_equal_the_simulation(make_ring, method, members, rounds, scenario):
@@ -89,7 +90,7 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
 
 
 @pytest.mark.parametrize("wire", ["bfloat16", "int8"])
-@pytest.mark.parametrize(("method", "members"), [("fibfl++", 4), ("fibfl", 2)])
+@pytest.mark.parametrize(("method", "members"), [("fibfl++", 4), ("fibfl", 2), ("frame", 3)])
 def test_a_narrow_wire_gives_the_simulations_bits_and_an_honest_count(make_ring, wire, method, members):
     made = make_ring(method, members, 6, "dir-0.5", wire=wire)
     outcomes = run_threads(made)

@@ -60,12 +60,14 @@ def assert_equal_to_simulation(made, scenario):
         document = json.loads((made.state(number) / "result.json").read_text())
         np.testing.assert_allclose(document["history"], passed.history[:, number], atol=1e-12)
         last = made.state(number) / f"round-{made.ring.rounds:06d}" / "state.safetensors"
-        found = load_file(last)["parameters"]
+        saved = load_file(last)
+        found = saved.get("personal", saved["parameters"])
         torch.testing.assert_close(found, passed.parameters[number], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
-    ("method", "wire"), [("fibfl", "float32"), ("fibfl+", "bfloat16"), ("fibfl++", "float32"), ("fibfl++", "int8")]
+    ("method", "wire"),
+    [("fibfl", "float32"), ("fibfl+", "bfloat16"), ("fibfl++", "float32"), ("fibfl++", "int8"), ("frame", "float32")],
 )
 def test_five_processes_equal_the_simulation(make_ring, join, method, wire):
     made = make_ring(method, 5, 6, "dir-0.5", patience=30.0, wire=wire, set={"extractor_epochs": 3})

@@ -25,7 +25,7 @@ def assert_finished(world, *members):
     assert_replayed(world, *members)
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++"])
+@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame"])
 @pytest.mark.parametrize("members", [2, 3, 5])
 def test_an_undisturbed_ring_ends_as_lock_step_message_passing(method, members):
     world = World(members, 7, method=method).start().run()
