@@ -19,7 +19,6 @@ from firma.methods import lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
 from firma.training.local_step import ClientData
-from firma.training.personal import held_out
 from firma.training.private_parameters import with_private
 
 # A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
@@ -101,8 +100,6 @@ def make_federation() -> Make:
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
         row = lookup(method) if isinstance(method, str) else method
         data = toy_data(clients, noisy)
-        if row.personal == "choose":
-            data = [held_out(each, hyper.hold_out, seed, client) for client, each in enumerate(data)]
         ring = tuple(order) if order is not None else tuple(range(clients))
         return Federation(
             row, hyper, rounds, seed, ring, data, [with_private(model, row, algorithm_of(row))], torch.device("cpu"),

@@ -60,7 +60,6 @@ from firma.tasks.task import CLASSIFICATION, TITLES, Task
 from firma.tracking import RunFacts, check_trackers, tracked
 from firma.training.derived_head import with_possible_head
 from firma.training.local_step import ClientData, as_tensor
-from firma.training.personal import held_out
 from firma.training.private_parameters import with_private
 
 __all__ = [
@@ -227,8 +226,6 @@ def assemble(
     method = with_possible_head(method, models[0], dataset.task)
     models = [with_private(each, method, algorithm_of(method)) for each in models]
     data = _client_data(dataset, partition, models[0].inputs)
-    if method.personal == "choose":
-        data = [held_out(each, hyper.hold_out, seed, client) for client, each in enumerate(data)]
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper), data, models, device_of(device),
     )  # fmt: skip

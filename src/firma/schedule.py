@@ -41,7 +41,6 @@ class RoundPlan:
     gate: Gate | None = None
     participants: tuple[int, ...] | None = None  # in ring order; None: all clients
     rate: float = 1.0  # factor of the learning rate in this round
-    held: bool = False  # clients do not train on what they hold out
 
     @property
     def part(self) -> Literal["model", "extractor", "head"]:
@@ -95,9 +94,7 @@ def rate_factor(hyper: Hyper, rounds: int, number: int) -> float:
 def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
     """The plan of round `number` (from 0), in which `clients` take part."""
     found = _mixing_plan(method, hyper, clients, rounds, number)
-    # What was held out to choose a personal model is trained on, too, in the last fifth of the rounds.
-    held = method.personal == "choose" and number < math.ceil(0.8 * rounds)
-    return replace(found, rate=rate_factor(hyper, rounds, number), held=held)
+    return replace(found, rate=rate_factor(hyper, rounds, number))
 
 
 def _mixing_plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:

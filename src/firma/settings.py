@@ -77,8 +77,11 @@ class Hyper(Readable):
         None, description="maximum norm of a batch's gradient; none: no clipping"
     )
     personal_epochs: Count = Field(3, description="epochs in which a client makes the mixed model its own")
-    hold_out: Annotated[float, Field(ge=0, le=0.5)] = Field(
-        0.1, description="share of a client's training data on which it chooses its personal model"
+    personal_rate: float = Field(
+        0.01, gt=0, allow_inf_nan=False, description="learning rate of these epochs, which are trained by SGD"
+    )
+    personal_share: Share = Field(
+        1.0, description="how far the personal model goes from the mixed model (0) to the tuned one (1)"
     )
     head_bias: Literal["prior", "zero"] = Field(
         "prior", description="bias of a head that is a frame: the logarithm of the client's class shares, or zero"
@@ -137,7 +140,7 @@ _PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples"
 # one, even when the default changes.
 NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "proximal": 0.0, "clip": None, "standardise": "none", "schedule": "constant", "weight_decay": 0.0,
-    "personal_epochs": 3, "hold_out": 0.1, "head_bias": "prior",
+    "personal_epochs": 3, "personal_rate": 0.01, "personal_share": 1.0, "head_bias": "prior",
 }  # fmt: skip
 
 

@@ -261,7 +261,7 @@ class ClientGroup:
     def test_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
-        if self._recipe.personal != "none":
+        if self._recipe.personal is not None:
             personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
         client = tested(client)
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):

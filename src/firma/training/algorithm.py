@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PERSONAL = "personal"  # in a client's memory: the (P,) model that is tested and saved instead of the mixed one
 START = "round.start"  # in a client's memory, if its algorithm has hooks: (P,) parameters at the start of the round
-CHOICE = "personal.choice"  # in a client's memory: which candidate its personal model is
 
 
 @dataclass(frozen=True, slots=True)

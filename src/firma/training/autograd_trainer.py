@@ -66,7 +66,7 @@ class AutogradTrainer:
         start = client.parameters.clone() if special else client.parameters
         self._enter(client)
         for phase in job.phases:
-            orders = epoch_orders(job.rows(client.data), phase.epochs, shuffle)
+            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
             self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 

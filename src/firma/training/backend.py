@@ -143,15 +143,15 @@ def after_mixing(backend: Backend, client: Client, job: Job, plan: RoundPlan) ->
 
 
 def planned(job: Job, plan: RoundPlan) -> Job:
-    """The job with the round's number, learning rate and held-out rows."""
+    """The job with the round's number, learning rate and phases."""
     recipe = job.recipe
     if plan.rate != 1.0:
         recipe = replace(recipe, update=replace(recipe.update, rate=recipe.update.rate * plan.rate))
-    return replace(job, recipe=recipe, phases=plan.phases, number=plan.number, held=plan.held)
+    return replace(job, recipe=recipe, phases=plan.phases, number=plan.number)
 
 
 def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
-    rows = job.rows(client.data)
+    rows = len(client.data.labels)
     count = -(-rows // job.batch)
     if count > 1 and rows % job.batch == 1 and backend.smallest > 1:
         count -= 1  # the last sample joins the batch before it

@@ -36,7 +36,7 @@ class CompiledTrainer:
                 buffer.fill(0)
             first, second, steps = *self._scratch, np.zeros(2, np.int64)
         for phase in job.phases:
-            orders = epoch_orders(job.rows(client.data), phase.epochs, shuffle)
+            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
             self._phase(client, job, phase, orders, first, second, steps)
 
     def outputs(self, client: Client, test: bool) -> Tensor:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from firma.errors import BadInput
-from firma.methods import Method, Personal
+from firma.methods import Method
 from firma.models.split_model import InputKind, Part, SplitModel
 from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.tasks.losses import described, objective
 from firma.tasks.task import CLASSIFICATION, Task
-from firma.training.algorithm import CHOICE, PERSONAL, START, Algorithm, is_plain, overrides
+from firma.training.algorithm import PERSONAL, START, Algorithm, is_plain, overrides
 from firma.training.clipping import Clip
 from firma.training.proximal import Proximal
 
@@ -119,6 +119,16 @@ class Adam:
 Update = Sgd | Adam
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a client makes the mixed model its own: epochs on its data, and how far it goes towards the tuned model."""
+
+    head_only: bool
+    epochs: int
+    share: float
+    update: Update
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What local training is made of; `persistent`: the optimiser's state is kept between rounds."""
@@ -130,8 +140,7 @@ class Recipe:
     task: Task = CLASSIFICATION
     algorithm: Algorithm = PLAIN
     shared: tuple[slice, ...] = ()  # where the shared parameters are in the flat model
-    personal: Personal = "none"  # what a client makes of the mixed model for itself
-    personal_epochs: int = 0
+    personal: Tuning | None = None  # what a client makes of the mixed model for itself
 
     @property
     def special(self) -> str:
@@ -160,10 +169,8 @@ class Recipe:
         kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
         if not is_plain(self.algorithm):
             kept[START] = start.clone()
-        if self.personal != "none":
+        if self.personal is not None:
             kept[PERSONAL] = start.clone()
-        if self.personal == "choose":
-            kept[CHOICE] = torch.zeros(1, dtype=torch.int64)
         return kept
 
 
@@ -186,8 +193,15 @@ def recipe(
         transforms.append(Clip(hyper.clip))
     return Recipe(
         update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared,
-        method.personal, hyper.personal_epochs,
+        _tuning(method, hyper),
     )  # fmt: skip
+
+
+def _tuning(method: Method, hyper: Hyper) -> Tuning | None:
+    if method.personal == "none":
+        return None
+    update = Sgd(hyper.personal_rate, hyper.momentum)
+    return Tuning(method.personal == "tune-head", hyper.personal_epochs, hyper.personal_share, update)
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:
@@ -221,13 +235,12 @@ class ClientData:
     test_inputs: Tensor
     test_labels: Tensor
     scale: float = 1.0
-    held: int = 0  # the last rows, held out of training to choose a personal model
 
     def to(self, device: torch.device) -> "ClientData":
         """The same on a device."""
         return ClientData(
             self.inputs.to(device), self.labels.to(device), self.test_inputs.to(device), self.test_labels.to(device),
-            self.scale, self.held,
+            self.scale,
         )  # fmt: skip
 
 
@@ -250,12 +263,7 @@ class Job:
     phases: tuple[Phase, ...]
     batch: int
     number: int = 0  # of the round, from 0
-    held: bool = False  # without the rows that are held out
     clients: int = 1  # in the federation
-
-    def rows(self, data: ClientData) -> int:
-        """How many of a client's samples are trained on, the first ones."""
-        return len(data.labels) - (data.held if self.held else 0)
 
 
 class Trainer(Protocol):
@@ -278,7 +286,7 @@ def new_client(number: int, data: ClientData, row: Tensor, model: SplitModel, re
     frozen = {name: tensor.detach() for name, tensor in model.named_frozen()}
     size = len(row) - sum(recipe.mixed.values())
     memory = buffers | recipe.memory(row[:size])
-    if recipe.personal != "none":
+    if recipe.personal is not None:
         memory |= {f"{PERSONAL}.{name}": tensor.clone() for name, tensor in buffers.items()}
     for name, count in recipe.mixed.items():
         memory[name], size = row[size : size + count], size + count

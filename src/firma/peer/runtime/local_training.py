@@ -37,7 +37,7 @@ from firma.training.local_step import (
     recipe,
     tested,
 )
-from firma.training.personal import held_out, personalise
+from firma.training.personal import personalise
 from firma.training.preflight import prepare
 from firma.training.private_parameters import with_private
 
@@ -213,8 +213,6 @@ class LocalSite:
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
-        if self.row.personal == "choose":
-            data = held_out(data, self.hyper.hold_out, ring.seed, me)
         phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
         work = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), model.layout().shared("extractor"))
         return Learner(model, data, prepare([model], device, work, self.hyper.batch, phases, [data]))
@@ -305,7 +303,7 @@ class LocalSite:
         def work(trainer: Trainer, client: Client) -> None:
             personalise(self.backend, trainer, client, self._job(plan), plan, self.ring.seed)
 
-        if self._recipe.personal != "none":
+        if self._recipe.personal is not None:
             self._workers.each([self.client], work)
         return self.measure()
 
