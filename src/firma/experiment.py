@@ -264,11 +264,11 @@ def _own_algorithm(row: Method) -> bool:
 
 
 def _check_participation(share: float, clients: int, method: Method) -> None:
-    """Refuse a ring on which one client of several takes part: it would never mix with anybody."""
-    if method.topology == "ring" and clients > 1 and participant_count(share, clients) == 1:
+    """Refuse a method without a server of which one client of several takes part: it would mix with nobody."""
+    if method.topology not in ("none", "star") and clients > 1 and participant_count(share, clients) == 1:
         raise BadInput(
-            f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes with "
-            f"neighbours on a ring and requires at least 2; use {2 / clients:.2g}, for example"
+            f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes "
+            f"clients without a server and requires at least 2; use {2 / clients:.2g}, for example"
         )
 
 

@@ -41,7 +41,8 @@ def test_our_runs_decide_and_a_disagreement_is_said():
     assert found.agree is False
     assert found.paper == ("fedavg",)
     assert round(found.over_local.points, 6) == 10
-    assert found.bytes_per_round == 8 * 10 * 5 * 300_672
+    links, passes, accuracy = 20, 5, 8  # each of ten clients to two neighbours; an accuracy once per round and link
+    assert found.bytes_per_round == links * (passes * 4 * 300_672 + accuracy)
 
 
 def test_recommended_runs_come_before_the_papers_numbers():

@@ -8,10 +8,12 @@ import numpy as np
 
 from firma.data.catalogue import SIZES
 from firma.methods import METHODS, lookup, properties
+from firma.mixing.kind import kind_of
 from firma.paper.federation_profile import Profile, heterogeneity, saving
 from firma.paper.grid import DATASETS, FULL
 from firma.paper.judging import ONE_SEED
-from firma.schedule import passes
+from firma.schedule import plan
+from firma.settings import hyper_for
 from firma.sweep.result_table import Case, ResultTable
 from firma.sweep.runner import parameter_counts
 
@@ -121,7 +123,7 @@ def _gain(table: ResultTable | None, profile: Profile, method: str, than: str) -
 
 def _private(name: str) -> bool:
     has = properties(lookup(name))
-    return has["no central server"] and has["private head"] and has["ring topology"]
+    return has["no central server"] and has["private head"] and lookup(name).shares != "nothing"
 
 
 def _paper_reasons(profile: Profile, paper: ResultTable) -> list[str]:
@@ -184,10 +186,11 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
 
 
 def _traffic(method: str, profile: Profile) -> int | None:
-    """2·N·K·p bytes of four-byte weights of the built-in model; None if the size of its inputs is not known."""
+    """Bytes per round, all clients together, of the built-in model; None if the size of its inputs is not known."""
     if profile.dataset is None or profile.dataset not in SIZES:
         return None
     row = lookup(method)
     extractor, head = parameter_counts(profile.dataset)
-    shared = {"nothing": 0, "extractor": extractor, "model": extractor + head}[row.shares]
-    return 8 * profile.clients * passes(row, profile.clients) * shared
+    shared = {"nothing": 0, "extractor": extractor, "model": extractor + head, "head": head}[row.shares]
+    usual = plan(row, hyper_for(row, "recommended", {}), profile.clients, profile.rounds, profile.rounds - 1)
+    return kind_of(usual.mixing).cost(usual, profile.clients, shared).bytes
