@@ -34,6 +34,8 @@ class Numbers:
     gamma_end: float = 0.05
     warmup_model: bool = False
     share: float = 1.0  # of the sites, that take part in a round
+    mu: float = 0.0  # of the proximal term
+    e_p: int = 0  # epochs of a personal model
 
 
 @dataclass

@@ -252,17 +252,22 @@ class ClientGroup:
 
     def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
         """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
-        clients = self._clients(self.changed(plan)) if self._tested else self.clients
+        changed = self._clients(self.changed(plan))
+        if self._recipe.personal is not None:
+            self.workers.each(changed, self.personalise_one, plan)
+        clients = changed if self._tested else self.clients
         numbers = (client.number for client in clients)
-        self._tested |= zip(numbers, self.workers.each(clients, self.test_one, plan), strict=True)
+        self._tested |= zip(numbers, self.workers.each(clients, self.test_one), strict=True)
         by_client = [self._tested[number] for number in self.numbers]
         return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
-    def test_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
+    def personalise_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> None:
+        """One client's personal model, made anew from the mixed one."""
+        personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
+
+    def test_one(self, trainer: Trainer, client: Client) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
-        if self._recipe.personal is not None:
-            personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
         client = tested(client)
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
             found = metrics(self.backend, trainer, client, task, test=True)

@@ -43,8 +43,8 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N."""
-        return len(self.data)
+        """N, also for a part of a federation, whose data are elsewhere."""
+        return len(self.order)
 
     @property
     def sizes(self) -> list[int]:
