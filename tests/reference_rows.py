@@ -15,7 +15,14 @@ def shared_parameters(site: Site, modules: list[str], private: tuple[type[nn.Mod
 
 
 def federated(
-    sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int], shared, train, server: bool = True,
+    sites: list[Site],
+    rounds: int,
+    seed: int,
+    numbers: Numbers,
+    order: list[int],
+    shared,
+    train,
+    server: bool = True,
     personal=None,
 ) -> None:
     """Rounds of training and an average by size of what `shared(site)` lists, at a server or among those present.

@@ -236,7 +236,7 @@ class LocalSite:
         self.client.parameters.copy_(self.backend.inward(values))
 
     def derive_head(self) -> None:
-        """Give a fixed head the values that this ring agreed on, after parameters of an earlier ring were taken over."""
+        """Give a fixed head the values that this ring agreed on, after a state of an earlier ring was taken over."""
         if self._fixed_head is not None:
             whole = self.parameters
             whole[self.layout.span("head")] = self._fixed_head.to(whole)
