@@ -76,6 +76,10 @@ def assert_same(made, outcomes, result):
         ("fibfl++", 5, 7, "dir-0.1"),
         ("fibfl++:order=given,passes=one", 4, 6, "iid"),
         ("frame", 4, 6, "dir-0.5"),
+        ("fedper:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedbabu:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedetf:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedbn:topology=all-reduce,shares=extractor", 3, 2, "dir-0.5"),
     ],
 )
 def test_peers_in_threads_equal_the_simulation(make_ring, method, members, rounds, scenario):
