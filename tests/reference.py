@@ -35,7 +35,9 @@ class Numbers:
     warmup_model: bool = False
     share: float = 1.0  # of the sites, that take part in a round
     mu: float = 0.0  # of the proximal term
-    e_p: int = 0  # epochs of a personal model
+    e_p: int = 0  # epochs of a personal model, by SGD
+    lr_p: float = 0.01
+    share_p: float = 1.0  # how far the personal model goes from the mixed one to the tuned one
 
 
 @dataclass

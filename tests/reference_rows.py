@@ -5,7 +5,7 @@ from torch import nn
 
 from firma.seeds import generator
 from firma.training.derived_head import frame as agreed_frame
-from reference import Numbers, Site, epochs, joint_sgd, present, sgd
+from reference import Numbers, Site, epochs, joint_sgd, persistent_adam, present, sgd
 
 
 def shared_parameters(site: Site, modules: list[str], private: tuple[type[nn.Module], ...] = ()) -> list[nn.Parameter]:
@@ -71,9 +71,22 @@ def extractor_sgd(site: Site, shuffle, numbers: Numbers) -> None:
     epochs(site, shuffle, numbers.e_e, numbers, [sgd(site.extractor.parameters(), numbers)])
 
 
-def fine_tune(site: Site, shuffle, numbers: Numbers) -> None:
-    both = [*site.extractor.parameters(), *site.head.parameters()]
-    epochs(site, shuffle, numbers.e_p, numbers, [sgd(both, numbers)])
+def extractor_adam(site: Site, shuffle, numbers: Numbers) -> None:
+    """With moments that are kept from round to round."""
+    epochs(site, shuffle, numbers.e_e, numbers, [persistent_adam(site, numbers)[1]])
+
+
+def fine_tune(site: Site, shuffle, numbers: Numbers, modules: tuple[str, ...] = ("extractor", "head")) -> None:
+    """Epochs of SGD on these modules; then part of the way back to where they were."""
+    own = [p for name in modules for p in getattr(site, name).parameters()]
+    mixed = [p.detach().clone() for p in own]
+    epochs(site, shuffle, numbers.e_p, numbers, [torch.optim.SGD(own, lr=numbers.lr_p, momentum=numbers.momentum)])
+    for p, before in zip(own, mixed, strict=True):
+        p.data = (1 - numbers.share_p) * before + numbers.share_p * p.data
+
+
+def tune_head(site: Site, shuffle, numbers: Numbers) -> None:
+    fine_tune(site, shuffle, numbers, ("head",))
 
 
 def put_frames(sites: list[Site], seed: int) -> None:
@@ -115,6 +128,11 @@ def fedetf(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: l
     federated(sites, rounds, seed, numbers, order, of("extractor"), extractor_sgd, server)
 
 
+def frame(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int], server: bool = False) -> None:
+    put_frames(sites, seed)
+    federated(sites, rounds, seed, numbers, order, of("extractor"), extractor_adam, server, tune_head)
+
+
 def among_clients(algorithm):
     """The same without a server: the average of those who take part is theirs alone."""
     return lambda *given: algorithm(*given, server=False)
@@ -131,4 +149,5 @@ ALGORITHMS = {
     "fedper:topology=all-reduce": among_clients(fedper),
     "fedbabu:topology=all-reduce": among_clients(fedbabu),
     "fedetf:topology=all-reduce": among_clients(fedetf),
+    "frame": frame,
 }

@@ -20,7 +20,6 @@ from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
 from firma.privacy import Audit
 from firma.training.derived_head import derived_head, frame, log_shares, with_possible_head
-from firma.training.local_step import ClientData
 from firma.training.private_parameters import with_private
 from test_simulation import CLOSE, finish, oracle
 from test_trained import assert_as_measured, own_tests
@@ -74,6 +73,23 @@ def test_fedprox_with_a_strong_term_agrees_with_the_oracle_and_stays_near_the_st
 
 def test_fedavg_that_is_not_fine_tuned_is_fedavg(make_federation):
     same(make_federation("fedavg-ft", 3, personal_epochs=0), make_federation("fedavg", 3))
+
+
+def test_frame_that_is_not_tuned_is_fedetf_with_kept_moments(make_federation):
+    """No epochs and no share of the way are the same, and both are the fixed frame alone."""
+    changed = [{"personal_epochs": 0}, {"personal_share": 0.0}]
+    still, back = (finish(make_federation("frame", 3, **each))[0] for each in changed)
+    fixed = finish(make_federation("fedetf:topology=all-reduce,optimiser=adam,persistent=yes", 3))[0]
+    assert torch.equal(still, fixed)
+    assert torch.equal(back, fixed)
+
+
+def test_a_personal_model_half_way_lies_half_way(make_federation):
+    ends = [finish(make_federation("frame", 3, personal_share=share))[0] for share in (0.0, 1.0, 0.5)]
+    torch.testing.assert_close(ends[2], (ends[0] + ends[1]) / 2, rtol=0, atol=1e-6)
+    extractor = make_federation("frame", 3).models[0].layout().span("extractor")
+    assert torch.equal(ends[1][:, extractor], ends[0][:, extractor]), "the head alone is tuned"
+    assert not torch.equal(ends[1], ends[0])
 
 
 def test_fine_tuning_changes_what_is_tested_and_nothing_that_is_mixed(make_federation):
@@ -468,16 +484,3 @@ def test_frozen_normalisation_is_not_private_but_frozen(make_federation):
 
     model = with_model(make_federation("fedbn", 2), frozen).models[0]
     assert model.private == {"extractor.group.weight", "extractor.group.bias"}
-
-
-def test_the_same_parts_are_not_trained_on_what_is_held_out():
-    """Rows that are held out are the last ones, a share of each class."""
-    from firma.training.personal import held_out
-
-    labels = torch.arange(40) % 4
-    data = ClientData(torch.arange(40.0)[:, None], labels, torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64))
-    found = held_out(data, 0.2, 1, 0)
-    assert found.held == 8
-    assert sorted(found.inputs[:, 0].tolist()) == list(range(40))
-    assert np.bincount(found.labels[-8:]).tolist() == [2, 2, 2, 2]
-    assert torch.equal(found.inputs[:, 0].long() % 4, found.labels)

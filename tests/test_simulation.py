@@ -34,6 +34,7 @@ def oracle(federation, warmup_model=False):
         hyper.rate, hyper.momentum, hyper.batch, hyper.epochs, hyper.head_epochs, hyper.extractor_epochs,
         hyper.threshold, hyper.retention, hyper.retention_start, hyper.retention_end, warmup_model,
         federation.participation, hyper.proximal, hyper.personal_epochs,
+        hyper.personal_rate, hyper.personal_share,
     )  # fmt: skip
     model = federation.models[0]
     sites = make_sites([(each.inputs, each.labels) for each in federation.data], model.extractor, model.head)
