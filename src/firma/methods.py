@@ -104,8 +104,13 @@ PAPER_METHODS = ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl+
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
-_FRAME = {"rate": 0.001, "extractor_epochs": 10, "personal_epochs": 10, "personal_share": 0.5}
-PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
+_FRAME: Mapping[str, float | str] = {
+    "rate": 0.001,
+    "extractor_epochs": 10,
+    "personal_epochs": 10,
+    "personal_share": "auto",
+}
+PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": _BASELINE,
     "fedavg": _BASELINE,
     "fedrep": {"rate": 0.01, "head_epochs": 2, "extractor_epochs": 2},
@@ -118,7 +123,7 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
-RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
+RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": {"rate": 0.01, "epochs": 10},
     "fedavg": {"rate": 0.01, "epochs": 10},
     "fedrep": {"rate": 0.01, "head_epochs": 5, "extractor_epochs": 5},
@@ -130,7 +135,7 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "scaffold": {"rate": 0.01, "epochs": 10},
 }
 # The published figures of rdfl are those of a ring that never mixes.
-PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
+PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
 
 
 # Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a

@@ -80,8 +80,10 @@ class Hyper(Readable):
     personal_rate: float = Field(
         0.01, gt=0, allow_inf_nan=False, description="learning rate of these epochs, which are trained by SGD"
     )
-    personal_share: Share = Field(
-        1.0, description="how far the personal model goes from the mixed model (0) to the tuned one (1)"
+    personal_share: Share | Literal["auto"] = Field(
+        1.0,
+        description="how far the personal model goes from the mixed model (0) to the tuned one (1); auto: as far as "
+        "the client's class shares are from the federation's, which are then averaged with the parameters",
     )
     head_bias: Literal["prior", "zero"] = Field(
         "prior", description="bias of a head that is a frame: the logarithm of the client's class shares, or zero"

@@ -56,7 +56,9 @@ class Federation:
         """What local training is made of."""
         shares = "extractor" if self.method.shares == "nothing" else self.method.shares
         shared = self.models[0].layout().shared(shares)
-        return recipe(self.method, self.hyper, self.task, algorithm_of(self.method), shared)
+        return recipe(
+            self.method, self.hyper, self.task, algorithm_of(self.method), shared, self.models[0].outputs
+        )  # fmt: skip
 
     def sent_elements(self, plan: RoundPlan) -> int:
         """How many numbers a client shares in a round: parameters, and vectors that are mixed with them."""

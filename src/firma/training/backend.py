@@ -25,7 +25,7 @@ from firma.tasks.task import Task
 from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, Client, Job, Recipe, Sgd, Trainer
+from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -129,6 +129,9 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         algorithm.before_training(_client_round(backend, client, job, plan))
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
+    if CLASS_SHARES in client.memory:
+        mixed = client.memory[CLASS_SHARES]
+        mixed.copy_(class_shares(client.data.labels, len(mixed)))
     if not is_plain(algorithm):
         algorithm.after_training(_client_round(backend, client, job, plan))
     if plan.gate is None:

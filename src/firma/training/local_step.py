@@ -28,6 +28,9 @@ from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
 PLAIN = Algorithm()
+CLASS_SHARES = (
+    "class_shares"  # in a client's memory: its own before mixing, after it those of the clients it mixed with
+)
 Objective = Callable[[Tensor, Tensor], Tensor]  # outputs (n, K) and targets to a scalar loss
 FIRST, SECOND, STEPS = "optimiser.first", "optimiser.second", "optimiser.steps"
 _PART_INDEX: Mapping[Part, int] = {"extractor": 0, "head": 1}
@@ -121,12 +124,17 @@ Update = Sgd | Adam
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a client makes the mixed model its own: epochs on its data, and how far it goes towards the tuned model."""
+    """How a client makes the mixed model its own: epochs on its data, and how far it goes towards the tuned model.
+
+    Without a `share`, each client goes as far as its class shares are from the federation's; these, one number for each
+    of the `classes`, are then mixed with the parameters.
+    """
 
     head_only: bool
     epochs: int
-    share: float
+    share: float | None
     update: Update
+    classes: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,9 @@ class Recipe:
     @property
     def mixed(self) -> Mapping[str, int]:
         """Vectors that are mixed beside the shared parameters: names and sizes."""
-        return self.algorithm.mixed(elements(self.shared))
+        tuning = self.personal
+        told = {CLASS_SHARES: tuning.classes} if tuning is not None and tuning.share is None else {}
+        return {**self.algorithm.mixed(elements(self.shared)), **told}
 
     def memory(self, start: Tensor) -> Memory:
         """What a client that starts from these parameters (P,) remembers, as it is before the first round.
@@ -181,7 +191,7 @@ def elements(spans: tuple[slice, ...]) -> int:
 
 def recipe(
     method: Method, hyper: Hyper, task: Task = CLASSIFICATION, algorithm: Algorithm = PLAIN,
-    shared: tuple[slice, ...] = (),
+    shared: tuple[slice, ...] = (), classes: int = 0,
 ) -> Recipe:  # fmt: skip
     """The recipe that a method's columns, settings and the task ask for."""
     decay = hyper.weight_decay
@@ -193,15 +203,26 @@ def recipe(
         transforms.append(Clip(hyper.clip))
     return Recipe(
         update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared,
-        _tuning(method, hyper),
+        _tuning(method, hyper, task, classes),
     )  # fmt: skip
 
 
-def _tuning(method: Method, hyper: Hyper) -> Tuning | None:
+def _tuning(method: Method, hyper: Hyper, task: Task, classes: int) -> Tuning | None:
     if method.personal == "none":
         return None
+    share = None if hyper.personal_share == "auto" else hyper.personal_share
+    if share is None and task.name != "classification":
+        raise BadInput(
+            f"personal_share = 'auto' compares class shares, and the task is {task.name}; "
+            "set it to a number from 0 to 1"
+        )
     update = Sgd(hyper.personal_rate, hyper.momentum)
-    return Tuning(method.personal == "tune-head", hyper.personal_epochs, hyper.personal_share, update)
+    return Tuning(method.personal == "tune-head", hyper.personal_epochs, share, update, classes)
+
+
+def class_shares(labels: Tensor, classes: int) -> Tensor:
+    """(K,) shares of the classes among these labels."""
+    return torch.bincount(labels, minlength=classes).float() / max(len(labels), 1)
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:

@@ -17,6 +17,7 @@ from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
 AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
+_AGREED_TENSORS = ("extractor", "mixed.")  # the extractor, and vectors that the method mixes with it
 
 
 class AuditLog:
@@ -124,7 +125,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     content = 0
     for tensor in line["tensors"]:
         content += encoded_size(line.get("wire", "float32"), tensor["count"])
-        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
+        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith(_AGREED_TENSORS):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
     most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])

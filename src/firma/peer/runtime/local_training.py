@@ -186,7 +186,8 @@ class LocalSite:
         learner = own if isinstance(own, Learner) else self._learner(me, own, device)
         self.layout, self.backend = learner.model.layout(), learner.backend
         self._spans = self.layout.shared("extractor")
-        self._recipe = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), self._spans)
+        outputs = ring.task.outputs
+        self._recipe = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), self._spans, outputs)
         self.sent = self.layout.of_shared("extractor", self._recipe.mixed)  # what members send
         self.architecture = digest(learner.model, code=False)  # the ring file answers for the code
         self._workers = WorkerPool(self.backend, 1, 1)
