@@ -4,6 +4,9 @@ The mixed model θ is trained on for a few epochs, by SGD on the client's own da
 alone (`tune-head`). The personal model is θ + s (θ_tuned - θ), with the share s of the way to the tuned one: 1 is plain
 fine-tuning, 0 is the mixed model. Half-way, the client's own model keeps most of what tuning gains where clients differ
 and loses little where they do not (weight-space ensembles: Wortsman et al., CVPR 2022).
+
+`one-step` is a single plain gradient step at `inner_rate` on one batch, as a shared model is tested that was trained to
+be one step away from good ones.
 """
 
 from dataclasses import replace
@@ -32,7 +35,14 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         job.recipe, update=tuning.update, transforms=(), algorithm=Algorithm(), persistent=False
     )  # fmt: skip
     work = replace(job, recipe=recipe, phases=(Phase(part, tuning.epochs),), number=plan.number)
+    draw, tuned = generator(seed, "personal", client.number, plan.number), tested(client)
+    if tuning.one_batch:
+        data = client.data
+        rows = torch.from_numpy(draw.permutation(len(data.labels))[: job.batch]).to(data.labels.device)
+        tuned = replace(
+            tuned, data=replace(data, inputs=data.inputs[rows].contiguous(), labels=data.labels[rows].contiguous())
+        )
     with seeded(backend, seed, "personal layers", client.number, plan.number):
-        trainer.train(tested(client), work, generator(seed, "personal", client.number, plan.number))
+        trainer.train(tuned, work, draw)
     if tuning.share != 1.0:
         torch.lerp(client.parameters, own, tuning.share, out=own)
