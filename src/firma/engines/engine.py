@@ -43,8 +43,8 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N."""
-        return len(self.data)
+        """N; not the number of `data`, which a process of a cluster is given for its own clients only."""
+        return len(self.order)
 
     @property
     def sizes(self) -> list[int]:
