@@ -349,7 +349,7 @@ class Keeping(Algorithm):
 
 def test_personal_models_and_buffers_that_cannot_be_combined_are_refused(make_federation):
     row = replace(METHODS["fedavg"], name="mine", algorithm=Keeping(), personal="fine-tune")
-    with pytest.raises(BadInput, match="keeping, which has a personal model of its own"):
+    with pytest.raises(BadInput, match="keeping has a personal model of its own"):
         Simulation(make_federation(row, 2))
     model = noisy_model()
     model.extractor[1].shared_buffers = True

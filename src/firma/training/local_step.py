@@ -171,7 +171,8 @@ class Recipe:
         own = self.algorithm.memory(start, elements(self.shared))
         if PERSONAL in own and self.personal is not None:
             raise BadInput(
-                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; use personal = 'none'"
+                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; "
+                "use personal = 'none'"
             )
         kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
         if not is_plain(self.algorithm):
