@@ -15,7 +15,7 @@ import torch
 from firma.algorithms.catalogue import algorithm_of
 from firma.cli import main
 from firma.engines.engine import Federation
-from firma.methods import lookup
+from firma.methods import PAPER_NUMBERS, lookup
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
 from firma.training.local_step import ClientData
@@ -94,17 +94,17 @@ def make_federation() -> Make:
 
     def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, backend="auto", **changes):  # type: ignore[no-untyped-def]
         base = {"batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01}
+        row = lookup(method) if isinstance(method, str) else method
+        numbers = PAPER_NUMBERS.get(row.base, {})
+        base |= {name: numbers[name] for name in ("attraction", "retention") if name in numbers}
         hyper = Hyper(**(base | changes))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
-        row = lookup(method) if isinstance(method, str) else method
         data = toy_data(clients, noisy)
         ring = tuple(order) if order is not None else tuple(range(clients))
-        return Federation(
-            row, hyper, rounds, seed, ring, data, [with_private(model, row, algorithm_of(row))], torch.device("cpu"),
-            backend,
-        )  # fmt: skip
+        models = [with_private(model, row, algorithm_of(row, hyper))]
+        return Federation(row, hyper, rounds, seed, ring, data, models, torch.device("cpu"), backend)
 
     return make
 

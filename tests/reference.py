@@ -34,6 +34,16 @@ class Numbers:
     gamma_end: float = 0.05
     warmup_model: bool = False
     share: float = 1.0  # of the sites, that take part in a round
+    attraction: float = 0.1  # λ of Ditto and pFedMe
+    alpha: float = 0.5  # of APFL
+    alpha_learnt: bool = True
+    inner_steps: int = 5  # K of pFedMe
+    inner_rate: float = 0.01  # of pFedMe's inner steps; α of Per-FedAvg
+    beta: float = 1.0  # of pFedMe's server
+    hessian: bool = False  # of Per-FedAvg
+    kappa: float = 50.0  # of FedDBE
+    mean_momentum: float = 1.0
+    feature_bias: bool = True
 
 
 @dataclass

@@ -32,8 +32,11 @@ Optimiser = Literal["sgd", "adam"]
 Switch = Literal["no", "yes"]
 Private = Literal["none", "norm"]
 Head = Literal["learnt", "random", "tight-frame"]
-AlgorithmName = Literal["plain", "control-variates"]
-Personal = Literal["none", "fine-tune", "tune-head"]
+AlgorithmName = Literal[
+    "plain", "control-variates", "normalised-steps", "second-model", "interpolation", "moreau-envelope", "meta-step",
+    "debiased", "tracked-gradient",
+]  # fmt: skip
+Personal = Literal["none", "fine-tune", "tune-head", "one-step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,13 @@ _ROWS = (
     Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
     Method("frame",   "all-reduce", "extractor", "size", "no", "given", "one", "none", "extractor", "adam", "yes", "no", head="tight-frame", personal="tune-head"),
     Method("scaffold", "star", "model",    "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="control-variates"),
+    Method("fednova", "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="normalised-steps"),
+    Method("ditto",   "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="second-model"),
+    Method("apfl",    "star", "model",     "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="interpolation"),
+    Method("pfedme",  "star", "model",     "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="moreau-envelope"),
+    Method("per-fedavg", "star", "model",  "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="meta-step", personal="one-step"),
+    Method("feddbe",  "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="debiased"),
+    Method("gradient-tracking", "ring", "model", "half", "no", "given", "one", "constant", "joint",    "sgd",  "no",  "no", algorithm="tracked-gradient"),
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
@@ -103,6 +113,8 @@ PAPER_METHODS = ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl+
 
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
+_ENVELOPE = {"attraction": 15.0}
+_THIRDS = {"retention": 1 / 3}  # on a ring with equal neighbours: Metropolis weights, doubly stochastic
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
 _FRAME: Mapping[str, float | str] = {
     "rate": 0.001,
@@ -120,6 +132,13 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "fibfl++": _FIBFL,
     "frame": _FRAME,
     "scaffold": _BASELINE,
+    "fednova": _BASELINE,
+    "ditto": _BASELINE,
+    "apfl": _BASELINE,
+    "pfedme": _BASELINE | _ENVELOPE,
+    "per-fedavg": _BASELINE,
+    "feddbe": _BASELINE,
+    "gradient-tracking": _BASELINE | _THIRDS,
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
@@ -133,6 +152,13 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "fibfl++": _RECOMMENDED_FIBFL,
     "frame": _FRAME,
     "scaffold": {"rate": 0.01, "epochs": 10},
+    "fednova": {"rate": 0.01, "epochs": 10},
+    "ditto": {"rate": 0.01, "epochs": 10},
+    "apfl": {"rate": 0.01, "epochs": 10},
+    "pfedme": {"rate": 0.01, "epochs": 10} | _ENVELOPE,
+    "per-fedavg": {"rate": 0.01, "epochs": 10},
+    "feddbe": {"rate": 0.01, "epochs": 10},
+    "gradient-tracking": {"rate": 0.01, "epochs": 10} | _THIRDS,
 }
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
@@ -143,6 +169,11 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retentio
 NEUTRAL_COLUMNS: Mapping[str, str] = {
     "private": "none", "head": "learnt", "algorithm": "plain", "personal": "none",
 }  # fmt: skip
+
+
+_COUNTING_STEPS = ("control-variates", "normalised-steps", "tracked-gradient")
+_TWO_MODELS = ("second-model", "interpolation")
+_PERSONAL = (*_TWO_MODELS, "moreau-envelope", "debiased")
 
 
 def stable_columns(row: Method) -> dict[str, str]:
@@ -185,6 +216,7 @@ def check(row: Method) -> Method:
         )
     _check_mixing(row, what)
     _check_head(row, what)
+    _check_algorithm(row, what)
     return row
 
 
@@ -199,6 +231,29 @@ def _check_mixing(row: Method, what: str) -> None:
         raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
     if row.warmup == "yes" and row.algorithm != "plain":
         raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+
+
+def _check_algorithm(row: Method, what: str) -> None:
+    if row.algorithm == "normalised-steps" and row.topology == "ring":
+        raise BadInput(
+            f"{what}: algorithm = {row.algorithm!r} averages what clients moved by, not where they are, so "
+            "topology = 'ring' would never bring them together; use 'star' or 'all-reduce'"
+        )
+    if row.algorithm in _COUNTING_STEPS and row.training == "two-phase" and row.shares == "model":
+        raise BadInput(
+            f"{what}: algorithm = {row.algorithm!r} divides by the number of local steps, but training = 'two-phase' "
+            "takes different numbers for extractor and head; use training = 'joint' or shares = 'extractor'"
+        )
+    if row.algorithm in _TWO_MODELS and row.persistent == "yes":
+        raise BadInput(
+            f"{what}: persistent = 'yes' cannot be combined with algorithm = {row.algorithm!r}, whose second model has a "
+            "fresh optimiser in each round"
+        )
+    if row.personal != "none" and row.algorithm in _PERSONAL:
+        raise BadInput(
+            f"{what}: personal = {row.personal!r} cannot be combined with algorithm = {row.algorithm!r}, which has a "
+            "personal model of its own; use personal = 'none'"
+        )
 
 
 def _check_head(row: Method, what: str) -> None:

@@ -43,8 +43,8 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N."""
-        return len(self.data)
+        """N; not the number of `data`, which a process of a cluster is given for its own clients only."""
+        return len(self.order)
 
     @property
     def sizes(self) -> list[int]:
@@ -56,9 +56,8 @@ class Federation:
         """What local training is made of."""
         shares = "extractor" if self.method.shares == "nothing" else self.method.shares
         shared = self.models[0].layout().shared(shares)
-        return recipe(
-            self.method, self.hyper, self.task, algorithm_of(self.method), shared, self.models[0].outputs
-        )  # fmt: skip
+        algorithm = algorithm_of(self.method, self.hyper).fitted(self.models[0])
+        return recipe(self.method, self.hyper, self.task, algorithm, shared, self.models[0].outputs)
 
     def sent_elements(self, plan: RoundPlan) -> int:
         """How many numbers a client shares in a round: parameters, and vectors that are mixed with them."""

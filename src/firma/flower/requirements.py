@@ -20,6 +20,8 @@ MIXING_SETTINGS = (
 _NEEDED = {
     "training": ("joint", "trains its whole model in one call"),
     "order": ("given", "does not report its class proportions"),
+    "algorithm": ("plain", "takes its local steps by itself"),
+    "personal": ("none", "cannot be asked for a personal model"),
     "persistent": ("no", "has an optimiser of its own, which FIRMA cannot keep between rounds"),
 }
 
@@ -52,7 +54,12 @@ def check_head(row: Method, head: Sequence[int | str], names: Sequence[str]) -> 
     if head or row.shares == "nothing":
         return
     if row.shares == "extractor":
-        whole = [name for name, each in METHODS.items() if each.training == "joint" and each.shares != "extractor"]
+        whole = [
+            name
+            for name, each in METHODS.items()
+            if each.shares != "extractor"
+            and all(getattr(each, column) == value for column, (value, _) in _NEEDED.items())
+        ]
         last = f", such as head = [{names[-1]!r}]; its arrays are {', '.join(names)}" if names else ""
         raise BadInput(
             f"method {row.name!r} shares extractors only, so head must name the arrays of the app that stay private"

@@ -135,6 +135,7 @@ class Tuning:
     share: float | None
     update: Update
     classes: int = 0
+    one_batch: bool = False  # of its data, drawn by client and round, instead of all of them
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,8 @@ class Recipe:
         names = [transform.name for transform in self.transforms]
         if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
             names.append(f"the local step of {self.algorithm.name}")
+        elif any(size > 1 for size in self.mixed.values()):
+            names.append(f"the vectors of {self.algorithm.name}")  # which have torch's layout, as others may expect
         if loss := described(self.objective):
             names.insert(0, loss)
         return ", ".join(names)
@@ -176,6 +179,11 @@ class Recipe:
         for transform in self.transforms:
             kept |= {name: tensor.to(start.device) for name, tensor in transform.memory(len(start)).items()}
         own = self.algorithm.memory(start, elements(self.shared))
+        if PERSONAL in own and self.personal is not None:
+            raise BadInput(
+                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; "
+                "use personal = 'none'"
+            )
         kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
         if not is_plain(self.algorithm):
             kept[START] = start.clone()
@@ -216,6 +224,8 @@ def _tuning(method: Method, hyper: Hyper, task: Task, classes: int) -> Tuning | 
             f"personal_share = 'auto' compares class shares, and the task is {task.name}; "
             "set it to a number from 0 to 1"
         )
+    if method.personal == "one-step":
+        return Tuning(False, 1, share, Sgd(hyper.inner_rate, 0.0), classes, one_batch=True)
     update = Sgd(hyper.personal_rate, hyper.momentum)
     return Tuning(method.personal == "tune-head", hyper.personal_epochs, share, update, classes)
 
@@ -306,8 +316,14 @@ def new_client(number: int, data: ClientData, row: Tensor, model: SplitModel, re
     buffers = {BUFFER + name: tensor.detach().clone().to(device) for name, tensor in model.named_buffers()}
     frozen = {name: tensor.detach() for name, tensor in model.named_frozen()}
     size = len(row) - sum(recipe.mixed.values())
-    memory = buffers | recipe.memory(row[:size])
-    if recipe.personal is not None:
+    own = recipe.memory(row[:size])
+    if PERSONAL in own and recipe.personal is None and (shared := next(model.named_shared_buffers(), None)):
+        raise BadInput(
+            f"model: buffer {shared[0]!r} is shared, which cannot be combined with {recipe.algorithm.name}: it trains "
+            "a model beside the shared one; remove the attribute shared_buffers"
+        )
+    memory = buffers | own
+    if PERSONAL in own:
         memory |= {f"{PERSONAL}.{name}": tensor.clone() for name, tensor in buffers.items()}
     for name, count in recipe.mixed.items():
         memory[name], size = row[size : size + count], size + count

@@ -5,6 +5,9 @@ alone (`tune-head`). The personal model is θ + s (θ_tuned - θ), with the shar
 fine-tuning, 0 is the mixed model (weight-space ensembles: Wortsman et al., CVPR 2022). Tuning gains where clients
 differ and costs where they do not, so the share can follow the data: the total-variation distance between the client's
 class shares and the federation's, 0 where clients are alike, near 1 where each has classes of its own.
+
+`one-step` is a single plain gradient step at `inner_rate` on one batch, as a shared model is tested that was trained to
+be one step away from good ones.
 """
 
 from dataclasses import replace
@@ -33,8 +36,15 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         job.recipe, update=tuning.update, transforms=(), algorithm=Algorithm(), persistent=False
     )  # fmt: skip
     work = replace(job, recipe=recipe, phases=(Phase(part, tuning.epochs),), number=plan.number)
+    draw, tuned = generator(seed, "personal", client.number, plan.number), tested(client)
+    if tuning.one_batch:
+        data = client.data
+        rows = torch.from_numpy(draw.permutation(len(data.labels))[: job.batch]).to(data.labels.device)
+        tuned = replace(
+            tuned, data=replace(data, inputs=data.inputs[rows].contiguous(), labels=data.labels[rows].contiguous())
+        )
     with seeded(backend, seed, "personal layers", client.number, plan.number):
-        trainer.train(tested(client), work, generator(seed, "personal", client.number, plan.number))
+        trainer.train(tuned, work, draw)
     share = _distance(client) if tuning.share is None else tuning.share
     if share != 1.0:
         torch.lerp(client.parameters, own, share, out=own)
