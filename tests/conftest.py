@@ -102,10 +102,8 @@ def make_federation() -> Make:
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))
         data = toy_data(clients, noisy)
         ring = tuple(order) if order is not None else tuple(range(clients))
-        return Federation(
-            row, hyper, rounds, seed, ring, data, [with_private(model, row, algorithm_of(row))], torch.device("cpu"),
-            backend,
-        )  # fmt: skip
+        models = [with_private(model, row, algorithm_of(row, hyper))]
+        return Federation(row, hyper, rounds, seed, ring, data, models, torch.device("cpu"), backend)
 
     return make
 

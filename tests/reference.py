@@ -37,7 +37,17 @@ class Numbers:
     mu: float = 0.0  # of the proximal term
     e_p: int = 0  # epochs of a personal model, by SGD
     lr_p: float = 0.01
-    share_p: float = 1.0  # how far the personal model goes from the mixed one to the tuned one
+    share_p: float | str = 1.0  # how far the personal model goes from the mixed one to the tuned one, or auto
+    attraction: float = 0.1  # λ of Ditto and pFedMe
+    alpha: float = 0.5  # of APFL
+    alpha_learnt: bool = True
+    inner_steps: int = 5  # K of pFedMe
+    inner_rate: float = 0.01  # of pFedMe's inner steps; α of Per-FedAvg
+    beta: float = 1.0  # of pFedMe's server
+    hessian: bool = False  # of Per-FedAvg
+    kappa: float = 50.0  # of FedDBE
+    mean_momentum: float = 1.0
+    feature_bias: bool = True
 
 
 @dataclass

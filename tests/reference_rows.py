@@ -1,7 +1,9 @@
 """Naive algorithms of methods that differ from the paper's in what is shared, fixed or tuned: see reference.py."""
 
+from dataclasses import replace
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from firma.seeds import generator
 from firma.training.derived_head import frame as agreed_frame
@@ -30,7 +32,7 @@ def federated(
     A server's average is everybody's. What `personal(site)` makes of a site after the round is what counts in the end;
     training goes on from what it was before, so only the last time matters.
     """
-    last: dict[int, int] = {}
+    last: dict[int, tuple[int, Tensor]] = {}
     for r in range(rounds):
         there = present(sites, seed, r, numbers, order)
         for site in there:
@@ -41,10 +43,19 @@ def federated(
             mean = sum(places[site.number].detach() * (len(site.y) / total) for site in there)
             for site in given:
                 places[site.number].data = mean.clone()
-        last |= {site.number: r for site in given}
-    for number, r in last.items():
+        classes = sum(class_shares(site) * (len(site.y) / total) for site in there)
+        last |= {site.number: (r, classes) for site in given}
+    for number, (r, classes) in last.items():
         if personal is not None:
-            personal(sites[number], generator(seed, "personal", number, r), numbers)
+            own = numbers
+            if numbers.share_p == "auto":  # half of the absolute differences between class shares
+                distance = float((class_shares(sites[number]) - classes).abs().sum()) / 2
+                own = replace(numbers, share_p=distance)
+            personal(sites[number], generator(seed, "personal", number, r), own)
+
+
+def class_shares(site: Site) -> Tensor:
+    return torch.tensor([float((site.y == c).double().mean()) for c in range(site.head.out_features)])
 
 
 def of(*modules: str, private: tuple[type[nn.Module], ...] = ()):

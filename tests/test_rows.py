@@ -45,7 +45,8 @@ def with_model(federation, extractor, head=None):
         torch.manual_seed(4)
         made = extractor()
         model = SplitModel(made, head() if head is not None else nn.Linear(8, CLASSES))
-    return replace(federation, models=[with_private(model, federation.method, algorithm_of(federation.method))])
+    algorithm = algorithm_of(federation.method, federation.hyper)
+    return replace(federation, models=[with_private(model, federation.method, algorithm)])
 
 
 def plain_stack():

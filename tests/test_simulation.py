@@ -33,8 +33,10 @@ def oracle(federation, warmup_model=False):
     numbers = Numbers(
         hyper.rate, hyper.momentum, hyper.batch, hyper.epochs, hyper.head_epochs, hyper.extractor_epochs,
         hyper.threshold, hyper.retention, hyper.retention_start, hyper.retention_end, warmup_model,
-        federation.participation, hyper.proximal, hyper.personal_epochs,
-        hyper.personal_rate, hyper.personal_share,
+        federation.participation, hyper.proximal, hyper.personal_epochs, hyper.personal_rate, hyper.personal_share,
+        hyper.attraction, hyper.interpolation, hyper.interpolation_learnt == "yes", hyper.inner_steps, hyper.inner_rate,
+        hyper.server_rate, hyper.hessian == "difference", hyper.mean_penalty, hyper.mean_momentum,
+        hyper.feature_bias == "yes",
     )  # fmt: skip
     model = federation.models[0]
     sites = make_sites([(each.inputs, each.labels) for each in federation.data], model.extractor, model.head)

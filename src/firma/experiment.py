@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import firma
-from firma.algorithms.catalogue import algorithm_of
+from firma.algorithms.catalogue import algorithm_of, own_algorithm
 from firma.atomic_files import check_writable
 from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.partition import (
@@ -122,7 +122,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    rows = [replace(row, algorithm=algorithm_of(row)) if _own_algorithm(row) else row for row in rows]
+    rows = [replace(row, algorithm=own_algorithm(str(row.algorithm))) if _own_algorithm(row) else row for row in rows]
     model = model_spec(config.model, config.model_set, config.head)
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
@@ -226,7 +226,7 @@ def assemble(
     method = with_possible_head(method, models[0], dataset.task)
     if method.head == "random":  # the same for all, also where extractors start from weights of their own
         models = [replace(each, head=models[0].head) for each in models]
-    models = [with_private(each, method, algorithm_of(method)) for each in models]
+    models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
     data = _client_data(dataset, partition, models[0].inputs)
     return Federation(
         method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper), data, models, device_of(device),

@@ -33,8 +33,11 @@ Optimiser = Literal["sgd", "adam"]
 Switch = Literal["no", "yes"]
 Private = Literal["none", "norm"]
 Head = Literal["learnt", "random", "tight-frame"]
-AlgorithmName = Literal["plain", "control-variates"]
-Personal = Literal["none", "fine-tune", "tune-head"]
+AlgorithmName = Literal[
+    "plain", "control-variates", "normalised-steps", "second-model", "interpolation", "moreau-envelope", "meta-step",
+    "debiased", "tracked-gradient",
+]  # fmt: skip
+Personal = Literal["none", "fine-tune", "tune-head", "one-step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,13 @@ _ROWS = (
     Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
     Method("frame",   "all-reduce", "extractor", "size", "no", "given", "one", "none", "extractor", "adam", "yes", "no", head="tight-frame", personal="tune-head"),
     Method("scaffold", "star", "model",    "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="control-variates"),
+    Method("fednova", "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="normalised-steps"),
+    Method("ditto",   "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="second-model"),
+    Method("apfl",    "star", "model",     "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="interpolation"),
+    Method("pfedme",  "star", "model",     "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="moreau-envelope"),
+    Method("per-fedavg", "star", "model",  "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="meta-step", personal="one-step"),
+    Method("feddbe",  "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="debiased"),
+    Method("gradient-tracking", "ring", "model", "half", "no", "given", "one", "constant", "joint",    "sgd",  "no",  "no", algorithm="tracked-gradient"),
     Method("fedprox", "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no"),
     Method("fedavg-ft", "star", "model",   "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", personal="fine-tune"),
     Method("fedbn",   "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", private="norm"),
@@ -112,9 +122,16 @@ LEADING_METHODS = (*PAPER_METHODS, "frame")  # whose columns the README shows
 
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
 _BASELINE = {"rate": 0.01, "epochs": 5}
+_ENVELOPE = {"attraction": 15.0}
+_THIRDS = {"retention": 1 / 3}  # on a ring with equal neighbours: Metropolis weights, doubly stochastic
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
-_FRAME = {"rate": 0.001, "extractor_epochs": 10, "personal_epochs": 10, "personal_share": 0.5}
-PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
+_FRAME: Mapping[str, float | str] = {
+    "rate": 0.001,
+    "extractor_epochs": 10,
+    "personal_epochs": 10,
+    "personal_share": "auto",
+}
+PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": _BASELINE,
     "fedavg": _BASELINE,
     "fedrep": {"rate": 0.01, "head_epochs": 2, "extractor_epochs": 2},
@@ -124,6 +141,13 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fibfl++": _FIBFL,
     "frame": _FRAME,
     "scaffold": _BASELINE,
+    "fednova": _BASELINE,
+    "ditto": _BASELINE,
+    "apfl": _BASELINE,
+    "pfedme": _BASELINE | _ENVELOPE,
+    "per-fedavg": _BASELINE,
+    "feddbe": _BASELINE,
+    "gradient-tracking": _BASELINE | _THIRDS,
     "fedprox": _BASELINE | {"proximal": 0.01},
     "fedavg-ft": _BASELINE | {"personal_epochs": 5},
     "fedbn": _BASELINE,
@@ -134,7 +158,7 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float]] = {
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
-RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
+RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": {"rate": 0.01, "epochs": 10},
     "fedavg": {"rate": 0.01, "epochs": 10},
     "fedrep": {"rate": 0.01, "head_epochs": 5, "extractor_epochs": 5},
@@ -144,6 +168,13 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fibfl++": _RECOMMENDED_FIBFL,
     "frame": _FRAME,
     "scaffold": {"rate": 0.01, "epochs": 10},
+    "fednova": {"rate": 0.01, "epochs": 10},
+    "ditto": {"rate": 0.01, "epochs": 10},
+    "apfl": {"rate": 0.01, "epochs": 10},
+    "pfedme": {"rate": 0.01, "epochs": 10} | _ENVELOPE,
+    "per-fedavg": {"rate": 0.01, "epochs": 10},
+    "feddbe": {"rate": 0.01, "epochs": 10},
+    "gradient-tracking": {"rate": 0.01, "epochs": 10} | _THIRDS,
     "fedprox": {"rate": 0.01, "epochs": 10, "proximal": 0.01},
     "fedavg-ft": {"rate": 0.01, "epochs": 10, "personal_epochs": 5},
     "fedbn": {"rate": 0.01, "epochs": 10},
@@ -153,7 +184,7 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float]] = {
     "fedetf": {"rate": 0.01, "extractor_epochs": 10},
 }
 # The published figures of rdfl are those of a ring that never mixes.
-PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.0}}
+PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
 
 
 # Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
@@ -161,6 +192,11 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float]] = {"rdfl": {"retention": 1.
 NEUTRAL_COLUMNS: Mapping[str, str] = {
     "private": "none", "head": "learnt", "algorithm": "plain", "personal": "none",
 }  # fmt: skip
+
+
+_COUNTING_STEPS = ("control-variates", "normalised-steps", "tracked-gradient")
+_TWO_MODELS = ("second-model", "interpolation")
+_PERSONAL = (*_TWO_MODELS, "moreau-envelope", "debiased")
 
 
 def stable_columns(row: Method) -> dict[str, str]:
@@ -222,6 +258,7 @@ def check(row: Method) -> Method:
         )
     _check_mixing(row, what)
     _check_head(row, what)
+    _check_algorithm(row, what)
     return row
 
 
@@ -236,6 +273,29 @@ def _check_mixing(row: Method, what: str) -> None:
         raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
     if row.warmup == "yes" and row.algorithm != "plain":
         raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+
+
+def _check_algorithm(row: Method, what: str) -> None:
+    if row.algorithm == "normalised-steps" and row.topology == "ring":
+        raise BadInput(
+            f"{what}: algorithm = {row.algorithm!r} averages what clients moved by, not where they are, so "
+            "topology = 'ring' would never bring them together; use 'star' or 'all-reduce'"
+        )
+    if row.algorithm in _COUNTING_STEPS and row.training == "two-phase" and row.shares == "model":
+        raise BadInput(
+            f"{what}: algorithm = {row.algorithm!r} divides by the number of local steps, but training = 'two-phase' "
+            "takes different numbers for extractor and head; use training = 'joint' or shares = 'extractor'"
+        )
+    if row.algorithm in _TWO_MODELS and row.persistent == "yes":
+        raise BadInput(
+            f"{what}: persistent = 'yes' cannot be combined with algorithm = {row.algorithm!r}, whose second model has a "
+            "fresh optimiser in each round"
+        )
+    if row.personal != "none" and row.algorithm in _PERSONAL:
+        raise BadInput(
+            f"{what}: personal = {row.personal!r} cannot be combined with algorithm = {row.algorithm!r}, which has a "
+            "personal model of its own; use personal = 'none'"
+        )
 
 
 def _check_head(row: Method, what: str) -> None:

@@ -80,12 +80,34 @@ class Hyper(Readable):
     personal_rate: float = Field(
         0.01, gt=0, allow_inf_nan=False, description="learning rate of these epochs, which are trained by SGD"
     )
-    personal_share: Share = Field(
-        1.0, description="how far the personal model goes from the mixed model (0) to the tuned one (1)"
+    personal_share: Share | Literal["auto"] = Field(
+        1.0,
+        description="how far the personal model goes from the mixed model (0) to the tuned one (1); auto: as far as "
+        "the client's class shares are from the federation's, which are then averaged with the parameters",
     )
     head_bias: Literal["prior", "zero"] = Field(
         "prior", description="bias of a head that is a frame: the logarithm of the client's class shares, or zero"
     )
+    attraction: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.1, description="weight λ of the squared distance between a personal model and the shared one"
+    )
+    interpolation: Share = Field(0.5, description="share α of the client's own model in its personal one, at first")
+    interpolation_learnt: Literal["no", "yes"] = Field("yes", description="whether each client learns its own α")
+    inner_steps: Positive = Field(5, description="gradient steps to a personal model, per batch (K)")
+    inner_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.01, description="learning rate of the steps from the shared model to a personal one"
+    )
+    server_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        1.0, description="how far the shared model moves to the clients' mean, where the method has such a rate (β)"
+    )
+    hessian: Literal["none", "difference"] = Field(
+        "none", description="second derivatives of a meta step: none, or by differences of gradients"
+    )
+    mean_penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        50.0, description="weight κ of the distance between the mean of a client's features and that of all clients"
+    )
+    mean_momentum: Share = Field(1.0, description="weight of the current batch in that mean of a client's features")
+    feature_bias: Literal["no", "yes"] = Field("yes", description="whether each client has a private bias of features")
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
     embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
@@ -141,6 +163,8 @@ _PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples"
 NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "proximal": 0.0, "clip": None, "standardise": "none", "schedule": "constant", "weight_decay": 0.0,
     "personal_epochs": 3, "personal_rate": 0.01, "personal_share": 1.0, "head_bias": "prior",
+    "attraction": 0.1, "interpolation": 0.5, "interpolation_learnt": "yes", "inner_steps": 5, "inner_rate": 0.01,
+    "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
 }  # fmt: skip
 
 

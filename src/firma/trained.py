@@ -365,7 +365,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if ring.standardise else ()
     fed = InputSpec(inputs.shape, np.dtype(np.float32)) if fitted else inputs
     template = agreed_model(ring, agreed_spec(ring), fed, place if ring.hyper.initial == "per-client" else 0)
-    template = with_private(template, ring.row, algorithm_of(ring.row))  # as its parameters are saved
+    template = with_private(template, ring.row, algorithm_of(ring.row, ring.hyper))  # as its parameters are saved
     own = f"{PERSONAL}.{BUFFER}" if PERSONAL in saved.tensors else BUFFER  # of the model that was tested
     buffers = {name.removeprefix(own): each for name, each in saved.tensors.items() if name.startswith(own)}
     parameters = saved.tensors.get(PERSONAL, saved.tensors["parameters"])

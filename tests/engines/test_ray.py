@@ -155,7 +155,7 @@ def test_personal_models_private_layers_and_derived_heads_come_back_from_workers
     federation = replace(make_federation(method, 5, rounds=3, order=(0, 3, 1, 4, 2)), participation=0.6)
     body = nn.Sequential(nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
     row = federation.method
-    model = with_private(SplitModel(body, nn.Linear(8, 4)), row, algorithm_of(row))
+    model = with_private(SplitModel(body, nn.Linear(8, 4)), row, algorithm_of(row, federation.hyper))
     federation = replace(federation, models=[model])
     ours, theirs = RayFederation(federation, pools[3]), Simulation(federation)
     assert_same(finish(ours), finish(theirs))

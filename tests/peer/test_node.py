@@ -89,7 +89,7 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
     for number in range(members):
         verdict = audit(made.state(number) / "audit.jsonl")
         assert not verdict.breaches
-        assert all(name.startswith("extractor.") for name in verdict.tensors)
+        assert all(name.startswith(("extractor.", "mixed.class_shares")) for name in verdict.tensors)
         assert outcomes[number].refused == {}
 
 
@@ -166,6 +166,41 @@ def test_each_site_may_send_as_it_likes(make_ring):
         assert outcome.refused == {}
         torch.testing.assert_close(outcome.parameters, result.parameters[number], rtol=0.1, atol=0.1)
         assert not torch.equal(outcome.parameters, result.parameters[number])
+
+
+@pytest.mark.parametrize(
+    ("method", "vectors"),
+    [
+        ("gradient-tracking:shares=extractor", {"mixed.tracking.mean"}),
+        ("ditto:topology=all-reduce,shares=extractor", set()),
+        ("fednova:topology=all-reduce,shares=extractor", {"mixed.normalised.steps"}),
+        ("feddbe:topology=all-reduce,shares=extractor", {"mixed.bias.sent"}),
+    ],
+)
+def test_algorithms_run_at_peers_with_the_simulations_bits(make_ring, method, vectors):
+    """Memory, personal models and vectors that travel along; the audit names them, and nothing is refused."""
+    made = make_ring(method, 3, 3, "dir-0.5", set={"epochs": 2, "hidden": 32, "embedding": 16})
+    outcomes, result = run_threads(made), simulated(made, "dir-0.5", audit=True)
+    assert_same(made, outcomes, result)
+    for number, outcome in outcomes.items():
+        assert torch.equal(outcome.parameters, result.parameters[number])
+        assert outcome.refused == {}
+        verdict = audit(made.state(number) / "audit.jsonl")
+        assert not verdict.breaches
+        assert {name for name in verdict.tensors if not name.startswith("extractor.")} == vectors
+    content = sum(result.sent_bytes) / 3
+    assert content < outcomes[0].sent < content + 1200 * verdict.messages
+
+
+def test_a_tracked_gradient_survives_a_stop(make_ring):
+    made = make_ring(
+        "gradient-tracking:shares=extractor", 3, 4, "iid", patience=3.0, quorum=3, set=SMALL | {"epochs": 1}
+    )
+    stopped = run_threads(made, rounds_before_stop=lambda number: 2, on_notice=stop_when_paused)
+    assert all(isinstance(error, KeyboardInterrupt) for error in stopped.values())
+    saved = checkpoint.read(made.state(0), checkpoint.latest(made.state(0)), made.ring.digest)
+    assert saved.tensors["tracking.correction"].abs().sum() > 0
+    assert_exact(run_threads(made, resume=True), run_threads(make_again(made)))
 
 
 def stop_when_paused(text):

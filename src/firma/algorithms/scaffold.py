@@ -42,6 +42,8 @@ class Scaffold(Algorithm):
 
     def after_training(self, one: ClientRound) -> None:
         """The new control, and the server's control moved by this client's share of the change."""
+        if not one.steps:
+            return
         own, server = one.memory[_OWN], one.memory[_SERVER]
         moved = one.of_shared(one.start - one.parameters) / (one.effective_steps * one.rate)
         new = own - server + moved

@@ -13,7 +13,10 @@ def audit(
     file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder.")],
     json: Json = False,
 ) -> None:
-    """Report what left this site. Exit code 1: something other than the extractor and the agreed numbers left."""
+    """Report what left this site. Exit code 1: something other than the extractor and the agreed numbers left.
+
+    Vectors that a method mixes with the extractor, such as a tracked gradient, belong to it and are named.
+    """
     needs_extra()
     from firma.cli.console import print_json
     from firma.peer.runtime.audit_log import audit as read_audit
@@ -29,7 +32,9 @@ def audit(
         typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
         for breach in found.breaches:
             typer.echo(f"  BREACH {breach}")
-        verdict = "FAILED" if found.breaches else "passed: the extractor and agreed numbers left, nothing else"
+        vectors = ", vectors mixed with it" if any(name.startswith("mixed.") for name in found.tensors) else ""
+        passed = f"passed: the extractor{vectors} and agreed numbers left, nothing else"
+        verdict = "FAILED" if found.breaches else passed
         typer.echo(f"audit {verdict}")
     if found.breaches:
         raise typer.Exit(1)

@@ -43,7 +43,7 @@ class Federation:
 
     @property
     def clients(self) -> int:
-        """N, also for a part of a federation, whose data are elsewhere."""
+        """N; not the number of `data`, which a process of a cluster is given for its own clients only."""
         return len(self.order)
 
     @property
@@ -56,7 +56,8 @@ class Federation:
         """What local training is made of."""
         shares = "extractor" if self.method.shares == "nothing" else self.method.shares
         shared = self.models[0].layout().shared(shares)
-        return recipe(self.method, self.hyper, self.task, algorithm_of(self.method), shared)
+        algorithm = algorithm_of(self.method, self.hyper).fitted(self.models[0])
+        return recipe(self.method, self.hyper, self.task, algorithm, shared, self.models[0].outputs)
 
     def sent_elements(self, plan: RoundPlan) -> int:
         """How many numbers a client shares in a round: parameters, and vectors that are mixed with them."""

@@ -20,11 +20,11 @@ MIXING_SETTINGS = (
 _NEEDED = {
     "training": ("joint", "trains its whole model in one call"),
     "order": ("given", "does not report its class proportions"),
+    "algorithm": ("plain", "takes its local steps by itself"),
+    "personal": ("none", "cannot be asked for a personal model"),
     "persistent": ("no", "has an optimiser of its own, which FIRMA cannot keep between rounds"),
     "head": ("learnt", "trains its head with the rest"),
     "private": ("none", "does not tell which of its arrays belong to normalisation layers"),
-    "algorithm": ("plain", "takes its local steps by itself"),
-    "personal": ("none", "is trained once per round"),
 }
 
 

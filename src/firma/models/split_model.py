@@ -110,6 +110,11 @@ class SplitModel:
     inputs: InputKind = "float32"
     private: frozenset[str] = frozenset()
 
+    @property
+    def outputs(self) -> int:
+        """How many numbers a linear head computes; 0 for any other head."""
+        return self.head.out_features if isinstance(self.head, nn.Linear) else 0
+
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Trainable parameters of the extractor, then of the head; a tied parameter once, under its first name."""
         return ((name, parameter) for name, parameter in self._all_parameters() if parameter.requires_grad)

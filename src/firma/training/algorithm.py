@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from firma.models.split_model import SplitModel
     from firma.training.local_step import Memory, Step
 
 PERSONAL = "personal"  # in a client's memory: the (P,) model that is tested and saved instead of the mixed one
@@ -40,7 +41,7 @@ class ClientRound:
     memory: "Memory"
     shared: tuple[slice, ...]  # where the shared parameters are in the flat model
     samples: int
-    steps: int  # local steps of this round
+    steps: int  # local steps of this round that train what is shared
     rate: float  # learning rate of this round
     momentum: float
     clients: int  # in the federation
@@ -69,9 +70,15 @@ class ClientRound:
 class LocalStep:
     """One batch, for an algorithm with a local step of its own.
 
-    `gradient(at, rows)` is the gradient (P,) of the loss on these rows of the batch, at the flat parameters `at`;
-    `update(gradients)` is the optimiser's step on the client's own parameters, with all transforms. Both without
-    arguments is plain training: `step.update(step.gradient())`. Parts that the phase does not train have gradient 0.
+    `gradient(at, rows, penalty)` is the gradient (P,) of the loss on these rows of the batch, at the flat parameters
+    `at`; `penalty(features)` is added to the loss, features (n, …) being what the head is given. `update(gradients)` is
+    the optimiser's step on the client's own parameters, with all transforms; `update(gradients, model)` the same on
+    another flat model, with an optimiser of its own, fresh in each round. All without options is plain training:
+    `step.update(step.gradient())`. Parts that the phase does not train have gradient 0.
+
+    Buffers of the model, such as BatchNorm's running statistics: the personal model (`memory[PERSONAL]`) has its own,
+    which gradients at it change; gradients at the client's own parameters change the client's; gradients at any other
+    parameters change none.
     """
 
     parameters: Tensor  # (P,)
@@ -80,18 +87,34 @@ class LocalStep:
     rate: float
     samples: int  # in the batch
     gradient: "Gradient"
-    update: Callable[[Tensor], None]
+    update: "Update"
+
+
+Penalty = Callable[[Tensor], Tensor]  # features (n, …) to a scalar
 
 
 class Gradient:
     """See `LocalStep.gradient`."""
 
-    def __init__(self, compute: Callable[[Tensor | None, slice], Tensor]) -> None:
+    def __init__(self, compute: Callable[[Tensor | None, slice, Penalty | None], Tensor]) -> None:
         self._compute = compute
 
-    def __call__(self, at: Tensor | None = None, rows: slice = slice(None)) -> Tensor:
+    def __call__(
+        self, at: Tensor | None = None, rows: slice = slice(None), penalty: Penalty | None = None
+    ) -> Tensor:  # fmt: skip
         """(P,) a new tensor."""
-        return self._compute(at, rows)
+        return self._compute(at, rows, penalty)
+
+
+class Update:
+    """See `LocalStep.update`."""
+
+    def __init__(self, apply: Callable[[Tensor, Tensor | None], None]) -> None:
+        self._apply = apply
+
+    def __call__(self, gradients: Tensor, model: Tensor | None = None) -> None:
+        """Change the client's own parameters (P,), or `model` (P,), in place."""
+        self._apply(gradients, model)
 
 
 class Algorithm:
@@ -109,10 +132,16 @@ class Algorithm:
             code = "?"
         return f"{kind.__module__}:{self!r}#{code}"
 
+    def fitted(self, model: "SplitModel") -> "Algorithm":
+        """The algorithm with what it must know of the model, such as the number of features; most need nothing."""
+        del model
+        return self
+
     def memory(self, model: Tensor, shared: int) -> "Memory":
         """What a client keeps between rounds, as it is before the first one.
 
-        `model` (P,) is what the client starts from, `shared` the number p of parameters that are shared.
+        `model` (P,) is what the client starts from, `shared` the number p of parameters that are shared. A tensor (P,)
+        called `PERSONAL` is the client's personal model, which is tested and saved in place of the mixed one.
         """
         del model, shared
         return {}

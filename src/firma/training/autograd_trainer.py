@@ -1,6 +1,7 @@
 """Training by autograd, for any pair of modules on any device."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from firma.errors import BadInput
 from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
-from firma.training.algorithm import Gradient, LocalStep, is_plain, overrides
+from firma.training.algorithm import PERSONAL, Gradient, LocalStep, Penalty, Update, is_plain, overrides
 from firma.training.layers import samplewise
 from firma.training.local_step import (
     BUFFER,
@@ -26,7 +27,7 @@ from firma.training.local_step import (
 )
 
 CHUNK = 4096  # samples per forward pass without gradients
-Gradients = Callable[[Tensor | None, slice], Tensor]
+Gradients = Callable[[Tensor | None, slice, Penalty | None], Tensor]
 
 
 class AutogradTrainer:
@@ -55,6 +56,7 @@ class AutogradTrainer:
         self._owners = {id(tensor): (owner, own) for owner, own, tensor in _registered(self.extractor, self.head)}
         self._gradients = torch.zeros(self.layout.size, device=device)
         self._fresh = optimiser_memory(self.layout.size, device)
+        self._beside: dict[int, tuple[Tensor, Memory]] = {}  # start and optimiser of models beside the client's own
         self._cacheable = samplewise(self.extractor)
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
@@ -62,6 +64,7 @@ class AutogradTrainer:
         optimiser = client.memory if job.recipe.persistent else self._fresh
         if not job.recipe.persistent:
             reset(self._fresh)
+        self._beside.clear()
         special = job.recipe.transforms or not is_plain(job.recipe.algorithm)
         start = client.parameters.clone() if special else client.parameters
         self._enter(client)
@@ -91,6 +94,10 @@ class AutogradTrainer:
             parameter.grad = self._gradients[piece.start : piece.stop].view(piece.shape)
         for name, own in self._frozen:
             self._refer(name, own, client.frozen[name])
+        self._restore(client)
+
+    def _restore(self, client: Client) -> None:
+        """Give the modules a client's buffers."""
         for _, buffer, piece in self._shared_buffers:
             self._put(buffer, client.parameters[piece.start : piece.stop].view(piece.shape))
         for name, buffer in self._buffers.items():
@@ -143,37 +150,69 @@ class AutogradTrainer:
         for rows in batches(orders, job.batch, self._smallest):
             chosen = torch.from_numpy(rows).to(data.labels.device)
 
-            def gradient(at: Tensor | None, some: slice, chosen: Tensor = chosen) -> Tensor:
+            def gradient(
+                at: Tensor | None, some: slice, penalty: Penalty | None, chosen: Tensor = chosen
+            ) -> Tensor:  # fmt: skip
                 """(P,) gradient on some of the chosen samples, at other parameters if asked."""
                 picked = chosen[some]
-                if at is not None:
-                    self._point(at)
-                seen = self.extractor(self._seen(client, data.inputs[picked])) if features is None else features[picked]
-                self._gradients[trained].zero_()
-                job.recipe.objective(self.head(seen), data.labels[picked]).backward()  # type: ignore[no-untyped-call]
-                if at is not None:
-                    self._point(client.parameters)
+                with self._at(client, at):
+                    inputs = data.inputs[picked]
+                    seen = self.extractor(self._seen(client, inputs)) if features is None else features[picked]
+                    self._gradients[trained].zero_()
+                    loss = job.recipe.objective(self.head(seen), data.labels[picked])
+                    (loss if penalty is None else loss + penalty(seen)).backward()  # type: ignore[no-untyped-call]
                 return self._gradients
 
             if not own_step:
-                gradient(None, slice(None))
+                gradient(None, slice(None), None)
                 self._step(client, job, phase.trains, optimiser, start)
                 continue
 
-            def copied(at: Tensor | None, some: slice, compute: Gradients = gradient) -> Tensor:
+            def copied(
+                at: Tensor | None, some: slice, penalty: Penalty | None, compute: Gradients = gradient
+            ) -> Tensor:  # fmt: skip
                 result = torch.zeros_like(self._gradients)
-                result[trained] = compute(at, some)[trained]
+                result[trained] = compute(at, some, penalty)[trained]
                 return result
 
-            def update(gradients: Tensor) -> None:
+            def update(gradients: Tensor, model: Tensor | None) -> None:
                 self._gradients.copy_(gradients)
-                self._step(client, job, phase.trains, optimiser, start)
+                if model is None:
+                    self._step(client, job, phase.trains, optimiser, start)
+                else:
+                    self._step_beside(client, job, phase.trains, model)
 
             algorithm.local_step(
                 LocalStep(
-                    client.parameters, start, client.memory, job.recipe.update.rate, len(rows), Gradient(copied), update
+                    client.parameters, start, client.memory, job.recipe.update.rate, len(rows), Gradient(copied),
+                    Update(update),
                 )
-            )
+            )  # fmt: skip
+
+    @contextmanager
+    def _at(self, client: Client, flat: Tensor | None) -> Iterator[None]:
+        """The modules at other parameters (P,) for a while: at the personal model with its buffers.
+
+        What a forward pass does to buffers at any other parameters is undone.
+        """
+        if flat is None or flat.data_ptr() == client.parameters.data_ptr():
+            yield
+            return
+        own = client.memory.get(PERSONAL)
+        prefix = f"{PERSONAL}.{BUFFER}" if own is not None and own.data_ptr() == flat.data_ptr() else ""
+        self._leave(client)
+        self._point(flat)
+        if prefix:
+            for name, buffer in self._buffers.items():
+                self._put(buffer, client.memory[prefix + name])
+        try:
+            yield
+            if prefix:
+                for name, buffer in self._buffers.items():
+                    _keep(name, self._current(buffer), client.memory[prefix + name])
+        finally:
+            self._point(client.parameters)
+            self._restore(client)
 
     def _point(self, flat: Tensor) -> None:
         """Let the modules' parameters be views of this flat buffer."""
@@ -194,11 +233,24 @@ class AutogradTrainer:
             job.recipe.algorithm.change_gradient(gradients[whole], step)
             for transform in job.recipe.transforms:
                 transform(gradients[whole], step)
+        self._update(parameters, job, trains, optimiser)
+
+    def _step_beside(self, client: Client, job: Job, trains: Part, model: Tensor) -> None:
+        """The same on another model, without the algorithm's own change of gradients."""
+        known = self._beside.get(model.data_ptr())
+        if known is None:
+            known = self._beside[model.data_ptr()] = model.clone(), optimiser_memory(len(model), model.device)
+        (start, optimiser), whole = known, self.layout.trained(trains)
+        for transform in job.recipe.transforms:
+            transform(self._gradients[whole], Step(model[whole], start[whole], client.memory, whole, job.recipe.shared))
+        self._update(model, job, trains, optimiser)
+
+    def _update(self, parameters: Tensor, job: Job, trains: Part, optimiser: Memory) -> None:
         parts: tuple[Part, ...] = ("extractor", "head") if trains == "model" else (trains,)
         for part in parts:
             span = self.layout.trained(part)
             if span.start < span.stop:  # a head may have no trainable parameters
-                job.recipe.update(parameters[span], gradients[span], optimiser, part, span)
+                job.recipe.update(parameters[span], self._gradients[span], optimiser, part, span)
 
 
 def _registered(*modules: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:

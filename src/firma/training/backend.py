@@ -25,7 +25,7 @@ from firma.tasks.task import Task
 from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, Client, Job, Recipe, Sgd, Trainer
+from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -129,12 +129,16 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         algorithm.before_training(_client_round(backend, client, job, plan))
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
-    if not is_plain(algorithm):
+    reached = 1.0
+    if plan.gate is not None:
+        with seeded(backend, seed, "evaluation", client.number):
+            reached = gate_accuracy(backend, trainer, client, job.recipe.task)
+    if CLASS_SHARES in client.memory:
+        mixed = client.memory[CLASS_SHARES]
+        mixed.copy_(class_shares(client.data.labels, len(mixed)))
+    if not is_plain(algorithm):  # after the gate: what travels may be something else than the trained model
         algorithm.after_training(_client_round(backend, client, job, plan))
-    if plan.gate is None:
-        return 1.0
-    with seeded(backend, seed, "evaluation", client.number):
-        return gate_accuracy(backend, trainer, client, job.recipe.task)
+    return reached
 
 
 def after_mixing(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> None:
@@ -155,10 +159,11 @@ def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -
     count = -(-rows // job.batch)
     if count > 1 and rows % job.batch == 1 and backend.smallest > 1:
         count -= 1  # the last sample joins the batch before it
-    update = job.recipe.update
+    update, shared = job.recipe.update, plan.part
+    epochs = sum(each.epochs for each in job.phases if "model" in (each.trains, shared) or each.trains == shared)
     return ClientRound(
         client.number, plan.number, client.parameters, client.memory[START], client.memory, job.recipe.shared, rows,
-        count * sum(phase.epochs for phase in job.phases), update.rate,
+        count * epochs, update.rate,
         update.momentum if isinstance(update, Sgd) else 0.0, job.clients,
         job.clients if plan.participants is None else len(plan.participants),
     )  # fmt: skip

@@ -28,6 +28,9 @@ from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
 PLAIN = Algorithm()
+CLASS_SHARES = (
+    "class_shares"  # in a client's memory: its own before mixing, after it those of the clients it mixed with
+)
 Objective = Callable[[Tensor, Tensor], Tensor]  # outputs (n, K) and targets to a scalar loss
 FIRST, SECOND, STEPS = "optimiser.first", "optimiser.second", "optimiser.steps"
 _PART_INDEX: Mapping[Part, int] = {"extractor": 0, "head": 1}
@@ -121,12 +124,18 @@ Update = Sgd | Adam
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a client makes the mixed model its own: epochs on its data, and how far it goes towards the tuned model."""
+    """How a client makes the mixed model its own: epochs on its data, and how far it goes towards the tuned model.
+
+    Without a `share`, each client goes as far as its class shares are from the federation's; these, one number for each
+    of the `classes`, are then mixed with the parameters.
+    """
 
     head_only: bool
     epochs: int
-    share: float
+    share: float | None
     update: Update
+    classes: int = 0
+    one_batch: bool = False  # of its data, drawn by client and round, instead of all of them
 
 
 @dataclass(frozen=True)
@@ -148,6 +157,8 @@ class Recipe:
         names = [transform.name for transform in self.transforms]
         if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
             names.append(f"the local step of {self.algorithm.name}")
+        elif any(size > 1 for size in self.algorithm.mixed(elements(self.shared)).values()):
+            names.append(f"the vectors of {self.algorithm.name}")  # which have torch's layout, as others may expect
         if loss := described(self.objective):
             names.insert(0, loss)
         return ", ".join(names)
@@ -155,7 +166,9 @@ class Recipe:
     @property
     def mixed(self) -> Mapping[str, int]:
         """Vectors that are mixed beside the shared parameters: names and sizes."""
-        return self.algorithm.mixed(elements(self.shared))
+        tuning = self.personal
+        told = {CLASS_SHARES: tuning.classes} if tuning is not None and tuning.share is None else {}
+        return {**self.algorithm.mixed(elements(self.shared)), **told}
 
     def memory(self, start: Tensor) -> Memory:
         """What a client that starts from these parameters (P,) remembers, as it is before the first round.
@@ -166,6 +179,11 @@ class Recipe:
         for transform in self.transforms:
             kept |= {name: tensor.to(start.device) for name, tensor in transform.memory(len(start)).items()}
         own = self.algorithm.memory(start, elements(self.shared))
+        if PERSONAL in own and self.personal is not None:
+            raise BadInput(
+                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; "
+                "use personal = 'none'"
+            )
         kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
         if not is_plain(self.algorithm):
             kept[START] = start.clone()
@@ -181,7 +199,7 @@ def elements(spans: tuple[slice, ...]) -> int:
 
 def recipe(
     method: Method, hyper: Hyper, task: Task = CLASSIFICATION, algorithm: Algorithm = PLAIN,
-    shared: tuple[slice, ...] = (),
+    shared: tuple[slice, ...] = (), classes: int = 0,
 ) -> Recipe:  # fmt: skip
     """The recipe that a method's columns, settings and the task ask for."""
     decay = hyper.weight_decay
@@ -193,15 +211,28 @@ def recipe(
         transforms.append(Clip(hyper.clip))
     return Recipe(
         update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared,
-        _tuning(method, hyper),
+        _tuning(method, hyper, task, classes),
     )  # fmt: skip
 
 
-def _tuning(method: Method, hyper: Hyper) -> Tuning | None:
+def _tuning(method: Method, hyper: Hyper, task: Task, classes: int) -> Tuning | None:
     if method.personal == "none":
         return None
+    share = None if hyper.personal_share == "auto" else hyper.personal_share
+    if share is None and task.name != "classification":
+        raise BadInput(
+            f"personal_share = 'auto' compares class shares, and the task is {task.name}; "
+            "set it to a number from 0 to 1"
+        )
+    if method.personal == "one-step":
+        return Tuning(False, 1, share, Sgd(hyper.inner_rate, 0.0), classes, one_batch=True)
     update = Sgd(hyper.personal_rate, hyper.momentum)
-    return Tuning(method.personal == "tune-head", hyper.personal_epochs, hyper.personal_share, update)
+    return Tuning(method.personal == "tune-head", hyper.personal_epochs, share, update, classes)
+
+
+def class_shares(labels: Tensor, classes: int) -> Tensor:
+    """(K,) shares of the classes among these labels."""
+    return torch.bincount(labels, minlength=classes).float() / max(len(labels), 1)
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:
@@ -285,8 +316,14 @@ def new_client(number: int, data: ClientData, row: Tensor, model: SplitModel, re
     buffers = {BUFFER + name: tensor.detach().clone().to(device) for name, tensor in model.named_buffers()}
     frozen = {name: tensor.detach() for name, tensor in model.named_frozen()}
     size = len(row) - sum(recipe.mixed.values())
-    memory = buffers | recipe.memory(row[:size])
-    if recipe.personal is not None:
+    own = recipe.memory(row[:size])
+    if PERSONAL in own and recipe.personal is None and (shared := next(model.named_shared_buffers(), None)):
+        raise BadInput(
+            f"model: buffer {shared[0]!r} is shared, which cannot be combined with {recipe.algorithm.name}: it trains "
+            "a model beside the shared one; remove the attribute shared_buffers"
+        )
+    memory = buffers | own
+    if PERSONAL in own:
         memory |= {f"{PERSONAL}.{name}": tensor.clone() for name, tensor in buffers.items()}
     for name, count in recipe.mixed.items():
         memory[name], size = row[size : size + count], size + count

@@ -2,8 +2,12 @@
 
 The mixed model θ is trained on for a few epochs, by SGD on the client's own data: all of it (`fine-tune`), or the head
 alone (`tune-head`). The personal model is θ + s (θ_tuned - θ), with the share s of the way to the tuned one: 1 is plain
-fine-tuning, 0 is the mixed model. Half-way, the client's own model keeps most of what tuning gains where clients differ
-and loses little where they do not (weight-space ensembles: Wortsman et al., CVPR 2022).
+fine-tuning, 0 is the mixed model (weight-space ensembles: Wortsman et al., CVPR 2022). Tuning gains where clients
+differ and costs where they do not, so the share can follow the data: the total-variation distance between the client's
+class shares and the federation's, 0 where clients are alike, near 1 where each has classes of its own.
+
+`one-step` is a single plain gradient step at `inner_rate` on one batch, as a shared model is tested that was trained to
+be one step away from good ones.
 """
 
 from dataclasses import replace
@@ -15,7 +19,7 @@ from firma.schedule import Phase, RoundPlan
 from firma.seeds import generator
 from firma.training.algorithm import PERSONAL, Algorithm
 from firma.training.backend import Backend, seeded
-from firma.training.local_step import BUFFER, Client, Job, Trainer, tested
+from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Trainer, class_shares, tested
 
 
 def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int) -> None:
@@ -32,7 +36,26 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         job.recipe, update=tuning.update, transforms=(), algorithm=Algorithm(), persistent=False
     )  # fmt: skip
     work = replace(job, recipe=recipe, phases=(Phase(part, tuning.epochs),), number=plan.number)
+    draw, tuned = generator(seed, "personal", client.number, plan.number), tested(client)
+    if tuning.one_batch:
+        data = client.data
+        rows = torch.from_numpy(draw.permutation(len(data.labels))[: job.batch]).to(data.labels.device)
+        tuned = replace(
+            tuned, data=replace(data, inputs=data.inputs[rows].contiguous(), labels=data.labels[rows].contiguous())
+        )
     with seeded(backend, seed, "personal layers", client.number, plan.number):
-        trainer.train(tested(client), work, generator(seed, "personal", client.number, plan.number))
-    if tuning.share != 1.0:
-        torch.lerp(client.parameters, own, tuning.share, out=own)
+        trainer.train(tuned, work, draw)
+    share = _distance(client) if tuning.share is None else tuning.share
+    if share != 1.0:
+        torch.lerp(client.parameters, own, share, out=own)
+
+
+def _distance(client: Client) -> float:
+    """½ Σ_c |q_c - Q_c| between the client's class shares q and those of the clients it mixed with, Q; 0: alike.
+
+    Also 0 before the client has mixed with anybody.
+    """
+    others = client.memory[CLASS_SHARES]
+    if not bool(others.any()):
+        return 0.0
+    return float((class_shares(client.data.labels, len(others)) - others).abs().sum()) / 2

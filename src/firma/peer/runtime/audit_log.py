@@ -16,6 +16,7 @@ from firma.peer.ring_file import Ring
 from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
+_SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extractor's, and vectors mixed with it
 AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
 
 
@@ -94,7 +95,7 @@ class AuditReport:
 
 
 def audit(path: Path) -> AuditReport:
-    """Read an audit file; anything that is neither the extractor nor an agreed number is a breach."""
+    """Read an audit file; anything but the extractor, vectors mixed with it, and agreed numbers is a breach."""
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         allowed: dict[str, list[int]] = lines[0]["extractor"]
@@ -124,7 +125,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     content = 0
     for tensor in line["tensors"]:
         content += encoded_size(line.get("wire", "float32"), tensor["count"])
-        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith("extractor"):
+        if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith(_SHARED):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
     most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])

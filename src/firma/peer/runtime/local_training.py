@@ -23,10 +23,11 @@ from firma.peer.ring_file import Ring, Task
 from firma.schedule import RoundPlan, phases_of_a_run
 from firma.tasks.targets import bins
 from firma.tasks.task import Task as JudgedTask
-from firma.training.algorithm import overrides
+from firma.training.algorithm import Algorithm, overrides
 from firma.training.backend import Backend, after_mixing, gate_accuracy, metrics, seeded, train_round
 from firma.training.derived_head import derived_head, obstacle
 from firma.training.local_step import (
+    PLAIN,
     Client,
     ClientData,
     Job,
@@ -186,7 +187,8 @@ class LocalSite:
         learner = own if isinstance(own, Learner) else self._learner(me, own, device)
         self.layout, self.backend = learner.model.layout(), learner.backend
         self._spans = self.layout.shared("extractor")
-        self._recipe = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), self._spans)
+        algorithm, outputs = self._algorithm(learner.model), ring.task.outputs
+        self._recipe = recipe(self.row, self.hyper, self.task, algorithm, self._spans, outputs)
         self.sent = self.layout.of_shared("extractor", self._recipe.mixed)  # what members send
         self.architecture = digest(learner.model, code=False)  # the ring file answers for the code
         self._workers = WorkerPool(self.backend, 1, 1)
@@ -213,13 +215,16 @@ class LocalSite:
             raise BadInput(f"ring file: method = {ring.method!r}: {why}; choose a method with learnt heads")
         if self.row.head == "random" and number != 0:  # the same at every site
             model = replace(model, head=agreed_model(ring, spec, inputs, 0).head)
-        model = with_private(model, self.row, algorithm_of(self.row))
+        model = with_private(model, self.row, algorithm_of(self.row, self.hyper))
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
         data = ClientData(next(inputs_of), labels, next(inputs_of), test_labels, own.scale)
         phases = phases_of_a_run(self.row, self.hyper, ring.rounds)
-        work = recipe(self.row, self.hyper, self.task, algorithm_of(self.row), model.layout().shared("extractor"))
+        work = recipe(self.row, self.hyper, self.task, self._algorithm(model), model.layout().shared("extractor"))
         return Learner(model, data, prepare([model], device, work, self.hyper.batch, phases, [data]))
+
+    def _algorithm(self, model: SplitModel) -> Algorithm:
+        return algorithm_of(self.row, self.hyper).fitted(model)
 
     @property
     def samples(self) -> int:
@@ -276,14 +281,16 @@ class LocalSite:
         return Job(self._recipe, plan.phases, self.hyper.batch, clients=len(self.ring.members))
 
     def prepare(self, plan: RoundPlan) -> None:
-        """Load the compiled kernels before the run: a round of no epochs, which changes nothing."""
-        self.train(replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases)))
+        """Load the compiled kernels before the run: a round of no epochs and no hooks, which changes nothing."""
+        nothing = replace(plan, phases=tuple(replace(phase, epochs=0) for phase in plan.phases))
+        self._train(nothing, replace(self._job(plan), recipe=replace(self._recipe, algorithm=PLAIN)))
         self.measure()
 
     def train(self, plan: RoundPlan) -> float:
         """One round's local training; the training accuracy where a gate asks for it, else 1."""
-        job = self._job(plan)
+        return self._train(plan, self._job(plan))
 
+    def _train(self, plan: RoundPlan, job: Job) -> float:
         def work(trainer: Trainer, client: Client) -> float:
             before = time.thread_time()
             reached = train_round(self.backend, trainer, client, job, plan, self.ring.seed)
