@@ -232,7 +232,7 @@ def test_ring_json_is_the_interface(command):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "--method", "fedsgd"], ["method", "fedsgd", "fibfl++"]),
+        (["run", "--method", "fedsgd"], ["method", "fedsgd", "firma methods"]),
         (["run", "--dataset", "imagenet"], ["dataset", "imagenet"]),
         (["run", "--scenario", "weird"], ["scenario", "weird", "skew-K"]),
         (["run", "--clients", "0"], ["clients", "0", "1"]),

@@ -447,7 +447,7 @@ ABOUT: Mapping[str, About] = {
     ),
     "feddbe": About(
         "each client's mean of the features stays private",
-        "z = f_θ(x) + z̄_i;  loss + κ ‖mean of f_θ - z̄_g‖²",
+        "ℓ(h(f_θ(x) + b_i), y) + κ/(2d) ‖m_i - z‖², m_i the mean of f_θ(x), z that of all clients",
         "Zhang et al. (NeurIPS 2023): Eliminating Domain Bias for Federated Learning in Representation Space",
     ),
     "rdfl": About(
@@ -471,8 +471,8 @@ ABOUT: Mapping[str, About] = {
         "the FIRMA paper, Algorithm 3: see CITATION.cff",
     ),
     "frame": About(
-        "fedetf on a ring; a private head half-way to a tuned one",
-        "θ ← Σ_i (n_i / n) θ_i under a fixed frame;  h_i = ½ (h_frame + h_tuned)",
+        "fedetf on a ring; heads are tuned where clients differ",
+        "θ ← Σ_i (n_i / n) θ_i under a fixed frame;  h_i = h_frame + s_i (h_tuned - h_frame), s_i = ½ ‖q_i - q‖₁",
         "this project: parts by Li et al. (ICCV 2023), Zhang et al. (ICML 2022) and Wortsman et al. (CVPR 2022)",
     ),
     "d-psgd": About(
@@ -482,8 +482,8 @@ ABOUT: Mapping[str, About] = {
     ),
     "gradient-tracking": About(
         "gossip that follows the gradient of the whole federation",
-        "w_i ← Σ_j W_ij (w_j - η y_j);  y_i ← Σ_j W_ij y_j + ∇F_i(w_i⁺) - ∇F_i(w_i)",
-        "Nedić et al. (SIAM J. Optim. 2017): Achieving Geometric Convergence for Distributed Optimization",
+        "y_i ← y_i - η (∇F_i(y_i) + c_i), K times;  x_i ← Σ_j W_ij y_j;  c_i ← c_i - z_i + Σ_j W_ij z_j",
+        "Liu et al. (Optim. Methods Softw. 2024): Decentralized Gradient Tracking with Local Steps",
     ),
 }
 

@@ -148,12 +148,16 @@ def _show(row: Method) -> None:
     for preset in ("recommended", "paper"):
         used, default = hyper_for(row, preset, {}).model_dump(), hyper_for("", preset, {}).model_dump()
         own = {**PAPER_NUMBERS[row.base], **RECOMMENDED_NUMBERS[row.base]}
-        shown = [f"{key} {used[key]:g}" for key in own] + [
+        shown = [f"{key} {_plain(used[key])}" for key in own] + [
             f"{key} {used[key]}" for key in used if key not in own and used[key] != default[key]
         ]
         table.add_row(f"preset {preset}", ", ".join(shown))
     print_table(table)
     out.print("More: docs/methods.md", highlight=False)
+
+
+def _plain(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _show_table(rows: Sequence[Method]) -> None:
