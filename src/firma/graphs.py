@@ -276,7 +276,8 @@ def _regular(members: int, wanted: int, seed: int) -> tuple[frozenset[int], ...]
     draw = generator(seed, "graph", members, wanted)
     present = set(edges)
     while edges:
-        for first, second, flip in zip(*draw.integers(0, (len(edges), len(edges), 2), (_SWITCHES * len(edges), 3)).T):  # noqa: B905
+        drawn = draw.integers(0, (len(edges), len(edges), 2), (_SWITCHES * len(edges), 3))
+        for first, second, flip in drawn.tolist():
             (a, b), (c, d) = edges[first], edges[second]
             if flip:
                 c, d = d, c

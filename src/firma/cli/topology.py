@@ -115,8 +115,9 @@ def _print_topologies(title: str, found: list[dict[str, Any]]) -> None:
         )  # fmt: skip
     print_table(table)
     out.print(
-        "Messages and bytes are those of a round, all clients together; ρ is the spectral radius: what is left of the\n"
-        "slowest disagreement. Influence is the smallest weight of any client in any other after a round.",
+        "Messages and bytes are those of a round, all clients together. ρ is the spectral radius: what is left of the "
+        "slowest disagreement; where links change from pass to pass, the mean over a cycle. Influence is the smallest "
+        "weight of any client in any other after a round.",
         markup=False,
     )
 

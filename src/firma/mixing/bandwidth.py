@@ -56,10 +56,10 @@ def ring_links(bandwidth: Bandwidth, order: Sequence[int]) -> Bandwidth:
 
 
 def by_bandwidth(bandwidth: Bandwidth) -> list[int]:
-    """An order whose slowest link is as fast as possible and, if several have it, that needs the least time in sum.
+    """An order whose slowest link is as fast as possible; among those, the second-slowest link decides, and so on.
 
-    Seconds per Mbit of two orders are compared from the slowest link to the fastest, so the second-slowest decides
-    between equals before the sum does. Up to seven clients it is the best of all orders; beyond that, the best that
+    The total time round the ring is not what is minimised: neighbours exchange at the same time, and all wait for the
+    slowest. Up to seven clients it is the best of all orders; beyond that, the best that
     reversals of segments (2-opt) find from several starts. Client 0 comes first; rings of up to three have one order.
     """
     size = len(bandwidth)
