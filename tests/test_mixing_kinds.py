@@ -7,17 +7,27 @@ import pytest
 import torch
 
 from firma.engines.message_passing import drive
-from firma.methods import COLUMNS
+from firma.graphs import Graph, GraphTopology
+from firma.methods import COLUMNS, METHODS, on_topology
 from firma.mixing.kind import FLOAT, NUMBER, kind_of
 from firma.protocol import SERVER, Participant
 from firma.schedule import Gate, Mixing, RoundPlan
+from firma.schedule import plan as planned
+from firma.settings import Hyper
 
 KINDS = get_args(Mixing)
+PLACED = [topology for topology in get_args(GraphTopology) if topology != "edges"]  # by place, for any number
 ELEMENTS = 23  # no multiple of any number of clients below
 
 
 def plans(mixing):
     """Plans of a kind with every choice that it knows."""
+    if mixing == "graph":
+        for topology in PLACED:
+            for passes in (1, 3):
+                graph = Graph(topology, degree=2, seed=3)
+                yield RoundPlan(4, (), mixing, "extractor", passes, "metropolis", graph=graph)
+        return
     if mixing != "ring":
         yield RoundPlan(4, (), mixing, "extractor")
         return
@@ -31,10 +41,9 @@ def cases():
     for mixing in KINDS:
         for plan in plans(mixing):
             for clients in (1, 2, 3, 5, 8):
+                name = plan.graph.topology if plan.graph else mixing
                 for seed in (0, 1, 2):
-                    yield pytest.param(
-                        plan, clients, seed, id=f"{mixing}-{plan.weights}-{plan.passes}-{clients}-{seed}"
-                    )
+                    yield pytest.param(plan, clients, seed, id=f"{name}-{plan.weights}-{plan.passes}-{clients}-{seed}")
 
 
 @pytest.mark.parametrize(("plan", "clients", "seed"), list(cases()))
@@ -81,24 +90,28 @@ def test_matrix_exchange_expectation_and_cost_agree(plan, clients, seed):
     assert kind.cost(plan, clients, ELEMENTS) == (len(sent), size)
 
 
-@pytest.mark.parametrize("mixing", [kind for kind in KINDS if kind != "none"])
-def test_nobody_is_further_ahead_than_the_kind_allows(mixing):
+AHEAD = [pytest.param(list(plans(kind))[kind == "ring"], id=kind) for kind in KINDS if kind not in ("none", "graph")]
+AHEAD += [pytest.param(each, id=each.graph.topology) for each in plans("graph") if each.passes == 3]
+
+
+@pytest.mark.parametrize("plan", AHEAD)
+def test_nobody_is_further_ahead_than_the_kind_allows(plan):
     """Members advance in a random order for as long as they can: how far ahead of a receiver does a message arrive?"""
+    kind = kind_of(plan.mixing)
     for seed in range(40):
         rng = np.random.default_rng(seed)
         clients = int(rng.integers(2, 7))
-        plan = next(plans(mixing)) if mixing != "ring" else list(plans(mixing))[1]
-        kind, order = kind_of(mixing), rng.permutation(clients).tolist()
+        order = rng.permutation(clients).tolist()
         members = {n: kind.exchange(plan, Participant(n, order, torch.zeros(ELEMENTS), 1.0, 5)) for n in range(clients)}
         hub = kind.server(plan, Participant(SERVER, range(clients), torch.zeros(ELEMENTS), 0.0, 0))
         members |= {SERVER: hub} if hub is not None else {}
         boxes, at = {}, {n: next(member) for n, member in members.items()}
 
-        def post(number, at=at, boxes=boxes, kind=kind, clients=clients):
+        def post(number, at=at, boxes=boxes, kind=kind, clients=clients, plan=plan):
             for receiver in at[number].to:
                 boxes[number, receiver, at[number].tag] = at[number].message
                 if receiver in at:
-                    assert at[number].tag[1] - at[receiver].tag[1] <= kind.lead(clients)
+                    assert at[number].tag[1] - at[receiver].tag[1] <= kind.lead(plan, clients)
 
         for number in at:
             post(number)
@@ -115,8 +128,11 @@ def test_nobody_is_further_ahead_than_the_kind_allows(mixing):
 
 
 def test_every_topology_of_the_table_has_a_kind():
+    rows = {"none": METHODS["local"], "star": METHODS["fedavg"], "all-reduce": METHODS["frame"]}
     for topology in COLUMNS["topology"]:
-        assert kind_of(topology) is not None
+        row = rows.get(topology) or on_topology(METHODS["d-psgd"], topology)
+        assert row.topology == topology
+        assert kind_of(planned(row, Hyper(), 4, 3, 0, edges=((0, 1), (1, 2), (2, 3))).mixing) is not None
 
 
 def test_an_unknown_kind_is_an_error_and_nothing_else():

@@ -8,7 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput, unknown
+from firma.graphs import check_graph
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.ring_order import neighbours, similarity, two_opt
+from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import (
     SIZES_OF_MLP,
     VOCABULARY,
@@ -52,7 +54,7 @@ from firma.privacy.message_audit import Audit
 from firma.progress import in_notebook, shown
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
-from firma.schedule import participant_count
+from firma.schedule import graph_of, participant_count
 from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
@@ -89,6 +91,7 @@ class Experiment:
     runs: tuple[PlannedRun, ...]
     model: ModelSpec
     task: Task = CLASSIFICATION
+    wiring: Wiring = field(default_factory=Wiring)
 
 
 @takes_fields_of(RunConfig)
@@ -127,6 +130,8 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
     split = split_for(config.preset, settings)
+    wiring = read_wiring(config.graph, config.order, config.bandwidth)
+    check_wiring(wiring, rows)
     device_of(config.device)
     check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
@@ -143,8 +148,9 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
             f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
         )
     clients = dataset.clients if config.clients is None else config.clients
-    for row in rows:
+    for row, hyper in zip(rows, numbers, strict=True):
         _check_participation(config.participation, clients, row)
+        _check_topology(config.participation, clients, row, hyper, wiring)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
@@ -157,6 +163,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         runs=runs,
         task=task,
         model=model,
+        wiring=wiring,
     )
 
 
@@ -215,7 +222,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def assemble(
     dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
-    model: ModelSpec, device: str,
+    model: ModelSpec, device: str, wiring: Wiring | None = None,
 ) -> Federation:  # fmt: skip
     """The federation that an engine runs: data split, ring ordered, models initialised."""
     clients = len(partition.train)
@@ -226,8 +233,11 @@ def assemble(
     method = with_possible_head(method, models[0], dataset.task)
     models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
     data = _client_data(dataset, partition, models[0].inputs)
+    wiring = wiring or Wiring()
+    order = _ring_order(dataset, partition, method, hyper, wiring)
+    edges = wiring.edges if method.topology == "edges" else ()
     return Federation(
-        method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper), data, models, device_of(device),
+        method, hyper, rounds, seed, order, data, models, device_of(device), edges=edges
     )  # fmt: skip
 
 
@@ -272,6 +282,14 @@ def _check_participation(share: float, clients: int, method: Method) -> None:
         )
 
 
+def _check_topology(share: float, clients: int, method: Method, hyper: Hyper, wiring: Wiring) -> None:
+    """Refuse a graph, or an order, that does not exist for so many clients."""
+    wiring.check(clients)
+    graph = graph_of(method, hyper, edges=wiring.edges)
+    if graph is not None and graph.topology != "edges":
+        check_graph(graph, participant_count(share, clients))
+
+
 def _warn_of_untrained(run: Federation) -> None:
     """Say how many clients are never drawn: whatever a server does not provide stays as it was initialised."""
     if run.participation == 1.0 or (run.method.topology == "star" and run.method.shares == "model"):
@@ -299,8 +317,19 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     config, dataset = experiment.config, experiment.dataset
     method, hyper, seed = planned.method, planned.hyper, planned.seed
     partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
+    experiment.wiring.check(len(partition.train), partition.dropped)
     federation = replace(
-        assemble(dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device),
+        assemble(
+            dataset,
+            partition,
+            method,
+            hyper,
+            experiment.rounds,
+            seed,
+            experiment.model,
+            config.device,
+            experiment.wiring,
+        ),
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
@@ -311,6 +340,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
+    _check_topology(config.participation, federation.clients, method, hyper, experiment.wiring)
     _warn_of_untrained(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
@@ -425,6 +455,7 @@ def _described(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        **({"edges": [list(edge) for edge in federation.edges]} if federation.edges else {}),
         **_data_record(experiment, partition),
         **_task_record(federation.task),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
@@ -446,10 +477,12 @@ def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list
     return {name: values for name, values in found.items() if values}
 
 
-def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
-    if method.order == "given":
-        return tuple(range(len(partition.train)))
+def _ring_order(
+    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, wiring: Wiring
+) -> tuple[int, ...]:
+    """The order of clients on the ring: as given, by bandwidth, or by 2-opt of the label proportions."""
+    if method.order != "2-opt":
+        return wiring.ring_order(len(partition.train), method)
     return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
 
 

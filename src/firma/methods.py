@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 else:
     OwnAlgorithm = Any  # what pydantic sees
 
-Topology = Literal["none", "star", "ring", "all-reduce"]
+Topology = Literal[
+    "none", "star", "ring", "all-reduce", "complete", "torus", "exponential", "one-peer-exponential", "regular", "edges"
+]  # fmt: skip
 Shares = Literal["nothing", "extractor", "model", "head"]
-Weights = Literal["none", "size", "equal", "half", "golden"]
-Order = Literal["given", "2-opt"]
+Weights = Literal["none", "size", "equal", "half", "golden", "metropolis"]
+Order = Literal["given", "2-opt", "bandwidth"]
 Passes = Literal["one", "cover"]
 Retention = Literal["none", "constant", "cosine"]
 Training = Literal["joint", "two-phase", "extractor"]
@@ -51,10 +53,10 @@ class Method:
     name: str
     topology: Topology
     shares: Shares
-    weights: Weights  # of the clients at the server, or of the left and the right neighbour
+    weights: Weights  # of the clients at the server, or of the neighbours
     gate: Switch  # neighbours below the accuracy threshold lose weight
     order: Order  # of the clients on the ring
-    passes: Passes  # exchanges per round; "cover" is ⌈N/2⌉
+    passes: Passes  # exchanges per round; "cover": as many as reach everybody, on a ring ⌈N/2⌉
     retention: Retention  # how the share that a client keeps of its own parameters changes over rounds
     training: Training
     optimiser: Optimiser
@@ -105,10 +107,15 @@ _ROWS = (
     Method("per-fedavg", "star", "model",  "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="meta-step", personal="one-step"),
     Method("feddbe",  "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="debiased"),
     Method("gradient-tracking", "ring", "model", "half", "no", "given", "one", "constant", "joint",    "sgd",  "no",  "no", algorithm="tracked-gradient"),
+    Method("d-psgd",  "ring", "model",     "metropolis", "no", "given", "one", "none",    "joint",     "sgd",  "no",  "no"),
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
 DEFAULT_METHOD = "fibfl++"
+GRAPH_METHOD = "d-psgd"  # by which topologies are compared
+# Topologies with neighbours other than those of a ring; weights there are Metropolis-Hastings.
+GRAPHS: tuple[Topology, ...] = ("complete", "torus", "exponential", "one-peer-exponential", "regular", "edges")
+_WITH_RING: tuple[Topology, ...] = ("complete", "exponential")  # graphs that have the links of the ring
 PAPER_METHODS = ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++")  # its six, and training alone
 
 # The numbers that differ between methods; all others are the defaults of `Hyper`.
@@ -139,6 +146,7 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "per-fedavg": _BASELINE,
     "feddbe": _BASELINE,
     "gradient-tracking": _BASELINE | _THIRDS,
+    "d-psgd": _BASELINE,
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
@@ -159,6 +167,7 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "per-fedavg": {"rate": 0.01, "epochs": 10},
     "feddbe": {"rate": 0.01, "epochs": 10},
     "gradient-tracking": {"rate": 0.01, "epochs": 10} | _THIRDS,
+    "d-psgd": {"rate": 0.01, "epochs": 10},
 }
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
@@ -225,19 +234,32 @@ def _check_mixing(row: Method, what: str) -> None:
         raise BadInput(
             f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'size' or 'equal'"
         )
-    if row.topology == "ring" and row.weights not in ("half", "golden"):
-        raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden'")
-    if row.topology == "ring" and row.retention == "none":
-        raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
+    if row.topology == "ring" and row.weights not in ("half", "golden", "metropolis"):
+        raise BadInput(
+            f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden', or 'metropolis'"
+        )
+    if row.topology == "ring" and row.retention == "none" and row.weights != "metropolis":
+        raise BadInput(
+            f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine', unless weights = "
+            "'metropolis'"
+        )
+    if row.topology in GRAPHS and row.weights != "metropolis":
+        raise BadInput(
+            f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'metropolis'"
+        )
+    if row.weights == "metropolis":
+        _check_metropolis(row, what)
+    if row.order == "bandwidth" and row.topology not in ("ring", "all-reduce"):
+        raise BadInput(f"{what}: order = 'bandwidth' requires topology = 'ring' or 'all-reduce'")
     if row.warmup == "yes" and row.algorithm != "plain":
         raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
 
 
 def _check_algorithm(row: Method, what: str) -> None:
-    if row.algorithm == "normalised-steps" and row.topology == "ring":
+    if row.algorithm == "normalised-steps" and row.topology in ("ring", *GRAPHS):
         raise BadInput(
             f"{what}: algorithm = {row.algorithm!r} averages what clients moved by, not where they are, so "
-            "topology = 'ring' would never bring them together; use 'star' or 'all-reduce'"
+            f"topology = {row.topology!r} would never bring them together; use 'star' or 'all-reduce'"
         )
     if row.algorithm in _COUNTING_STEPS and row.training == "two-phase" and row.shares == "model":
         raise BadInput(
@@ -256,6 +278,24 @@ def _check_algorithm(row: Method, what: str) -> None:
         )
 
 
+def _check_metropolis(row: Method, what: str) -> None:
+    """The weights follow from the graph alone, and warm-up rounds use no link that the graph does not have."""
+    if row.retention != "none":
+        raise BadInput(
+            f"{what}: retention = {row.retention!r}, but weights = 'metropolis' requires retention = 'none': what a "
+            "client keeps of its own follows from the graph"
+        )
+    if row.gate == "yes":
+        raise BadInput(f"{what}: gate = 'yes' requires topology = 'ring' with weights = 'half' or 'golden'")
+    if row.topology in GRAPHS and row.order != "given":
+        raise BadInput(f"{what}: order = {row.order!r} requires a ring, but topology = {row.topology!r}")
+    if row.topology in GRAPHS and row.topology not in _WITH_RING and row.warmup == "yes":
+        raise BadInput(
+            f"{what}: warmup = 'yes' averages round a ring, but topology = {row.topology!r} does not have its links; "
+            "set warmup = 'no'"
+        )
+
+
 def _check_head(row: Method, what: str) -> None:
     if (row.head == "learnt") == (row.training == "extractor"):
         raise BadInput(
@@ -264,6 +304,21 @@ def _check_head(row: Method, what: str) -> None:
         )
     if row.head != "learnt" and row.shares != "extractor":
         raise BadInput(f"{what}: head = {row.head!r} requires shares = 'extractor'; the head is fixed, not shared")
+
+
+def on_topology(row: Method, topology: Topology) -> Method:
+    """The row on another topology, a ring or a graph, with the columns changed that do not go with it.
+
+    On its own topology it stays as it is; on another one it has Metropolis weights.
+    """
+    if row.topology == topology:
+        return check(row)
+    return check(
+        replace(
+            row, name=f"{row.name} on {topology}", topology=topology, weights="metropolis", retention="none", gate="no",
+            order="given", warmup="no", shares="model" if row.shares == "nothing" else row.shares,
+        )
+    )  # fmt: skip
 
 
 def columns(row: Method) -> dict[str, str]:

@@ -35,7 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 PYTHON_ONLY = ("on_round", "progress")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
-_PATHS = ("checkpoint", "tensorboard", "mlflow")
+_PATHS = ("checkpoint", "tensorboard", "mlflow", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,27 @@ class RunConfig:
             description="Encoding of parameters in messages: float32, bfloat16 (half the bytes) or int8 (a quarter)."
         ),
     ] = "float32"
+    graph: Annotated[
+        str | Path | tuple[tuple[int, int], ...] | None,
+        Field(
+            description="A file with the edges of your own graph, two client numbers per line, for methods with "
+            "topology=edges. From Python also a list of pairs."
+        ),
+    ] = None
+    order: Annotated[
+        str | Path | tuple[int, ...] | None,
+        Field(
+            description="The order of the clients on the ring, such as 3,1,0,2, or a file that holds it, for methods "
+            "with order=given. Default: 0, 1, 2, … From Python also a list."
+        ),
+    ] = None
+    bandwidth: Annotated[
+        str | Path | None,
+        Field(
+            description="A CSV file with Mbit/s between clients, one row and one column per client, for methods with "
+            "order=bandwidth: the slowest link of the ring becomes as fast as possible."
+        ),
+    ] = None
     tensorboard: Annotated[
         str | Path | None,
         Field(
@@ -254,6 +275,7 @@ class RunConfig:
         options |= {"loss": self.loss and _reference(self.loss), "metric": [_reference(each) for each in self.metric]}
         model = self.model if isinstance(self.model, str) else type(self.model).__name__
         paths = {name: str(path) for name in _PATHS if (path := getattr(self, name)) is not None}
+        paths |= {name: str(path) for name in ("graph", "order") if isinstance(path := getattr(self, name), Path)}
         return options | {"method": names, "model": model} | paths
 
 

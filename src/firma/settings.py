@@ -56,6 +56,9 @@ class Hyper(Readable):
     )
     batch: Positive = Field(64, description="batch size, in samples")
     epochs: Count = Field(5, description="epochs per round of methods that train the whole model jointly (E)")
+    local_steps: Annotated[Positive | None, Optional] = Field(
+        None, description="batches after which each phase of a round's local training ends; none: whole epochs"
+    )
     head_epochs: Count = Field(1, description="epochs per round in which only the head is trained (Eh)")
     extractor_epochs: Count = Field(20, description="epochs per round in which only the extractor is trained (Ee)")
     threshold: Share = Field(0.35, description="training accuracy below which the gate excludes a neighbour (τ)")
@@ -108,6 +111,7 @@ class Hyper(Readable):
     )
     mean_momentum: Share = Field(1.0, description="weight of the current batch in that mean of a client's features")
     feature_bias: Literal["no", "yes"] = Field("yes", description="whether each client has a private bias of features")
+    degree: Positive = Field(4, description="number of neighbours of each client on a random regular graph")
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
     embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
@@ -165,6 +169,7 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "personal_epochs": 3, "personal_rate": 0.01, "personal_share": 1.0, "head_bias": "prior",
     "attraction": 0.1, "interpolation": 0.5, "interpolation_learnt": "yes", "inner_steps": 5, "inner_rate": 0.01,
     "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
+    "local_steps": None, "degree": 4,
 }  # fmt: skip
 
 

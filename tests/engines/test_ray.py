@@ -96,6 +96,23 @@ def test_client_sampling_on_a_large_ring(make_federation, pools):
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
 
 
+@pytest.mark.parametrize(
+    ("method", "clients", "share"),
+    [
+        ("d-psgd:topology=exponential", 300, 1.0),
+        ("d-psgd:topology=edges", 6, 0.6),
+        pytest.param("d-psgd:topology=regular", 1000, 1.0, marks=pytest.mark.slow),
+        pytest.param("d-psgd:topology=one-peer-exponential,passes=cover", 1000, 0.5, marks=pytest.mark.slow),
+    ],
+)
+def test_graphs_give_the_bits_of_the_simulation(make_federation, pools, method, clients, share):
+    """Processes read rows of clients anywhere, and the products have the shapes that they have in one process."""
+    base = make_federation(method, clients, rounds=2, epochs=1, local_steps=1)
+    edges = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)) if "edges" in method else ()
+    federation = replace(base, participation=share, edges=edges)
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+
+
 def test_parts_of_a_local_step_run_on_ray_too(make_federation, pools):
     federation = make_federation("fibfl", 4, proximal=0.5, clip=0.5)
     ours = finish(RayFederation(federation, pools[3]))

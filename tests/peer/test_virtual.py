@@ -8,6 +8,17 @@ import torch
 from .virtual import Network, World, replayed
 
 FIVE = tuple(range(5))
+GOSSIP = [
+    pytest.param(f"fibfl:topology={topology},weights=metropolis,retention=none,passes={passes}", marks=marks)
+    for topology, passes, marks in (
+        ("complete", "one", ()),
+        ("exponential", "cover", ()),
+        ("one-peer-exponential", "one", ()),
+        ("one-peer-exponential", "cover", pytest.mark.slow),
+        ("torus", "one", pytest.mark.slow),
+        ("ring", "cover", pytest.mark.slow),
+    )
+]
 
 
 def assert_replayed(world, *members):
@@ -25,7 +36,7 @@ def assert_finished(world, *members):
     assert_replayed(world, *members)
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame"])
+@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame", *GOSSIP])
 @pytest.mark.parametrize("members", [2, 3, 5])
 def test_an_undisturbed_ring_ends_as_lock_step_message_passing(method, members):
     world = World(members, 7, method=method).start().run()
@@ -56,6 +67,21 @@ def test_a_member_that_crashes_is_left_out_and_the_others_end_as_their_views_say
     assert_finished(world, *others)
     ring, _ = world.views()[max(world.views())]
     assert sorted(seat.member for seat in ring) == others
+
+
+@pytest.mark.parametrize("method", GOSSIP)
+@pytest.mark.parametrize(
+    ("victim", "when"),
+    [(1, 0.9), pytest.param(0, 0.71, marks=pytest.mark.slow), pytest.param(4, 1.43, marks=pytest.mark.slow)],
+)
+def test_a_member_of_a_graph_that_crashes_is_left_out_and_comes_back(method, victim, when):
+    """On an unreliable network: the others go on along the graph of four, and then all along the graph of five."""
+    world = World(5, 30, victim, Network((0.001, 0.1), loss=0.02, duplicates=0.05), method=method)
+    world.at(when, lambda: world.kill(victim))
+    world.at(5.0, lambda: world.start(victim))
+    world.start().run()
+    assert_finished(world, *FIVE)
+    assert {len(ring) for ring, _ in world.views().values()} == {4, 5}
 
 
 @pytest.mark.parametrize("seed", range(4))

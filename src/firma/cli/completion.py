@@ -37,6 +37,13 @@ def methods() -> list[str]:
     return [*METHODS, "all"]
 
 
+def topologies() -> list[str]:
+    """The ring and the other graphs."""
+    from firma.methods import GRAPHS
+
+    return ["ring", *GRAPHS, "all"]
+
+
 def presets() -> list[str]:
     """The presets."""
     from firma.settings import PRESETS

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from firma.algorithms.catalogue import algorithm_of
 from firma.encoding import Wire
+from firma.graphs import Edge
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
@@ -40,6 +41,7 @@ class Federation:
     wire: Wire = "float32"  # how parameters are encoded in messages
     task: Task = CLASSIFICATION
     participation: float = 1.0  # share of the clients that take part in a round
+    edges: tuple[Edge, ...] = ()  # of the user's own graph, between clients by number
 
     @property
     def clients(self) -> int:
@@ -67,7 +69,8 @@ class Federation:
         """What round `number` (from 0) does, and who takes part in it."""
         drawn = participants(self.participation, self.order, self.seed, number)
         count = len(self.order if drawn is None else drawn)
-        return replace(plan(self.method, self.hyper, count, self.rounds, number), participants=drawn)
+        planned = plan(self.method, self.hyper, count, self.rounds, number, self.seed, self.edges)
+        return replace(planned, participants=drawn)
 
     def ring(self, plan: RoundPlan) -> tuple[int, ...]:
         """Who takes part in a planned round: the ring without the others, closed up in its order."""

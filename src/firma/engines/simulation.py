@@ -10,7 +10,7 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import ClientGroup
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.message_passing import drive, transmitted
-from firma.mixing.kind import Average, Cost, exchange, kind_of
+from firma.mixing.kind import Average, Cost, exchange, kind_of, neighbours_in
 from firma.mixing.matrix_blocks import Blocks
 from firma.mixing.ring_order import neighbours
 from firma.privacy.message_audit import Audit
@@ -107,8 +107,9 @@ class Simulation:
         whole = torch.cat([outward, self._group.whole[:, self.layout.size :]], 1)
         shared = torch.cat([whole[:, each] for each in spans], 1)
         kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self.sizes
-        if plan.participants is not None:
-            audit.neighbours_in[plan.number] = neighbours(ring)
+        if plan.participants is not None or plan.graph is not None:
+            audit.neighbours_in[plan.number] = neighbours_in(plan, ring)
+        audit.on_graph = audit.on_graph or plan.graph is not None
         members = {
             i: exchange(plan, Participant(i, ring, shared[i].clone(), accuracies[i], sizes[i], run.wire))
             for i in sorted(ring)

@@ -200,7 +200,19 @@ def checked(values: Mapping[str, Any]) -> Ring:
     row, hyper = ring.row, ring.hyper
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
-        raise BadInput(f"ring file: method = {ring.method!r}: peers require a ring method that shares extractors only")
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: peers require a method without a server that shares extractors only"
+        )
+    if row.topology in ("regular", "edges"):
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: peers require a graph that exists for any number of members: "
+            "topology = ring, complete, exponential, one-peer-exponential or torus"
+        )
+    if row.order == "bandwidth":
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: peers cannot have order = 'bandwidth'; write the ring file with "
+            "firma ring-file --bandwidth, which orders the members, and a method with order = 'given'"
+        )
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"

@@ -214,6 +214,7 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     if wanted not in models:
         models[wanted] = model_spec(config.model, config.model_set, config.head), code_hashes(others)
     model, code = models[wanted]
+    code = code | _wiring_hashes(config)
     lookup(config.method)
     hyper_for(config.method, config.preset, run_settings(model, config.settings))
     split_for(config.preset, config.settings)
@@ -267,6 +268,13 @@ def fingerprint(dataset: str) -> str:
 def code_hashes(options: Mapping[str, Any]) -> dict[str, str]:
     """SHA-256 of every file of the code that an option refers to as MODULE:FUNCTION; empty if there is none."""
     return {name: digest for each in references(options) for name, digest in files(each).items()}
+
+
+def _wiring_hashes(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of the files that describe a graph, an order or bandwidths; empty if there is none."""
+    stated = {"graph": config.graph, "order": config.order, "bandwidth": config.bandwidth}
+    paths = {name: Path(value) for name, value in stated.items() if isinstance(value, str | Path)}
+    return {name: _file_hash(path) for name, path in paths.items() if path.is_file()}
 
 
 def _file_hash(path: Path) -> str:

@@ -20,9 +20,9 @@ from firma.training.local_step import (
     Memory,
     Step,
     batches,
-    epoch_orders,
     model_inputs,
     optimiser_memory,
+    phase_orders,
     reset,
 )
 
@@ -69,8 +69,8 @@ class AutogradTrainer:
         start = client.parameters.clone() if special else client.parameters
         self._enter(client)
         for phase in job.phases:
-            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
-            self._phase(client, job, phase, optimiser, start, orders)
+            for orders in phase_orders(len(client.data.labels), phase, job.batch, shuffle, self._smallest):
+                self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 
     def outputs(self, client: Client, test: bool) -> Tensor:

@@ -25,7 +25,7 @@ from firma.tasks.task import Task
 from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares
+from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares, phase_steps
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -156,14 +156,12 @@ def planned(job: Job, plan: RoundPlan) -> Job:
 
 def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
     rows = len(client.data.labels)
-    count = -(-rows // job.batch)
-    if count > 1 and rows % job.batch == 1 and backend.smallest > 1:
-        count -= 1  # the last sample joins the batch before it
     update, shared = job.recipe.update, plan.part
-    epochs = sum(each.epochs for each in job.phases if "model" in (each.trains, shared) or each.trains == shared)
+    counted = [each for each in job.phases if "model" in (each.trains, shared) or each.trains == shared]
+    steps = sum(phase_steps(rows, phase, job.batch, backend.smallest) for phase in counted)
     return ClientRound(
         client.number, plan.number, client.parameters, client.memory[START], client.memory, job.recipe.shared, rows,
-        count * epochs, update.rate,
+        steps, update.rate,
         update.momentum if isinstance(update, Sgd) else 0.0, job.clients,
         job.clients if plan.participants is None else len(plan.participants),
     )  # fmt: skip

@@ -374,6 +374,33 @@ def upgraded(saved: Mapping[str, Tensor], client: Client) -> dict[str, Tensor]:
     return {names.get(name, name): tensor for name, tensor in saved.items()}
 
 
+def batch_count(size: int, batch: int, smallest: int = 1) -> int:
+    """How many batches an epoch over so many samples has, see `batches`."""
+    count = -(-size // batch)
+    return count - 1 if count > 1 and size - (count - 1) * batch < smallest else count
+
+
+def phase_steps(size: int, phase: Phase, batch: int, smallest: int = 1) -> int:
+    """How many batches a phase trains on: whole epochs, or as many as the phase allows."""
+    whole = phase.epochs * batch_count(size, batch, smallest)
+    return whole if phase.steps is None else min(whole, phase.steps)
+
+
+def phase_orders(
+    size: int, phase: Phase, batch: int, shuffle: np.random.Generator, smallest: int = 1
+) -> list[NDArray[np.int64]]:
+    """Sample numbers of a phase: (epochs, n) of its whole epochs and, if it ends within an epoch, (1, m) of that one.
+
+    An epoch that does not begin is not drawn.
+    """
+    if phase.steps is None:
+        return [epoch_orders(size, phase.epochs, shuffle)]
+    each = batch_count(size, batch, smallest)
+    epochs, rest = divmod(phase_steps(size, phase, batch, smallest), each) if each else (0, 0)
+    orders = epoch_orders(size, epochs + (rest > 0), shuffle)
+    return [part for part in (orders[:epochs], orders[epochs:, : rest * batch].copy()) if part.size]
+
+
 def epoch_orders(size: int, epochs: int, shuffle: np.random.Generator) -> NDArray[np.int64]:
     """(epochs, n) sample numbers: a new permutation every epoch."""
     orders = np.empty((epochs, size), dtype=np.int64)

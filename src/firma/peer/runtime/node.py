@@ -117,7 +117,7 @@ def agreement_of(ring: Ring, terms: Terms) -> Agreement:
 
     @lru_cache(maxsize=1024)
     def planned(members: int, number: int) -> RoundPlan:
-        return plan(row, hyper, members, ring.rounds, number)
+        return plan(row, hyper, members, ring.rounds, number, ring.seed)
 
     patience = Patience(ring.patience, ring.gathering, ring.stalled)
     return Agreement(ring.names, ring.rounds, rules_of(ring), patience, planned, terms)
