@@ -13,7 +13,8 @@ SOURCE = Path(firma.__file__).parent
 FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks",),
     ("encoding", "schedule", "run_facts"),
-    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("algorithms",), ("privacy",),
+    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("algorithms",),
+    ("attacks", "privacy"),
     ("engines",),
     ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",),
     ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),

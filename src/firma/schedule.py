@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from firma.methods import Method, Shares, Weights
+from firma.methods import Combine, Method, Shares, Weights
 from firma.seeds import generator
 from firma.settings import Hyper
 
-Mixing = Literal["none", "star", "ring", "all-reduce"]
+Mixing = Literal["none", "star", "ring", "all-reduce", "all-gather"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,9 @@ class RoundPlan:
     gate: Gate | None = None
     participants: tuple[int, ...] | None = None  # in ring order; None: all clients
     rate: float = 1.0  # factor of the learning rate in this round
+    combine: Combine = "mean"  # of what arrives: see `firma.mixing.combine`
+    byzantine: int = 0  # f, of which a robust combine withstands so many
+    clip_radius: float | None = None  # of clipping; None: by the distances of what arrives
 
     @property
     def part(self) -> Literal["model", "extractor", "head"]:
@@ -94,13 +97,16 @@ def rate_factor(hyper: Hyper, rounds: int, number: int) -> float:
 def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
     """The plan of round `number` (from 0), in which `clients` take part."""
     found = _mixing_plan(method, hyper, clients, rounds, number)
-    return replace(found, rate=rate_factor(hyper, rounds, number))
+    found = replace(found, rate=rate_factor(hyper, rounds, number))
+    if method.combine == "mean":
+        return found
+    return replace(found, combine=method.combine, byzantine=hyper.byzantine, clip_radius=hyper.clip_radius)
 
 
 def _mixing_plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
     """What is trained, and how it is mixed."""
     if number < warmup_rounds(method, hyper, rounds):
-        return _warmup(hyper, number)
+        return _warmup(method, hyper, number)
     if method.topology != "ring":
         return RoundPlan(number, phases(method, hyper), method.topology, method.shares, weights=method.weights)
     count = passes(method, clients)
@@ -123,8 +129,12 @@ def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, .
     return tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
 
 
-def _warmup(hyper: Hyper, number: int) -> RoundPlan:
-    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server."""
+def _warmup(method: Method, hyper: Hyper, number: int) -> RoundPlan:
+    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server.
+
+    A robust combine must see every client's extractor instead of sums: an all-gather takes the place of the all-reduce.
+    """
     train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs)),)
-    mixing: Mixing = "star" if hyper.warmup_shares == "model" else "all-reduce"
+    exact: Mixing = "all-reduce" if method.combine == "mean" else "all-gather"
+    mixing: Mixing = "star" if hyper.warmup_shares == "model" else exact
     return RoundPlan(number, train, mixing, hyper.warmup_shares)

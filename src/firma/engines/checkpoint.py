@@ -141,6 +141,8 @@ def fingerprint(run: Federation) -> str:
         facts["architecture"] = [architecture.digest(model) for model in run.models]
     if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
         facts["participation"] = run.participation
+    if run.attack is not None:
+        facts["attack"] = asdict(run.attack)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())

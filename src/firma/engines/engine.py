@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.algorithms.catalogue import algorithm_of
+from firma.attacks import Attack
 from firma.encoding import Wire
 from firma.methods import Method
 from firma.models.split_model import SplitModel
@@ -40,6 +41,7 @@ class Federation:
     wire: Wire = "float32"  # how parameters are encoded in messages
     task: Task = CLASSIFICATION
     participation: float = 1.0  # share of the clients that take part in a round
+    attack: Attack | None = None  # what dishonest clients do, and which they are
 
     @property
     def clients(self) -> int:
