@@ -337,6 +337,8 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
+    taking_part = participant_count(config.participation, federation.clients)
+    check_members(method, hyper, taking_part, experiment.rounds, config.wire)  # again: some may have been left out
     _warn_of_untrained(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from firma.errors import BadInput
-from firma.mixing.combine import Common, Gossip, Reads, combined, common, needed
+from firma.mixing.combine import Common, Gossip, Reads, combined, common, enough
 from firma.mixing.kind import DIGEST, FLOAT, NUMBER, Average, ByClient, Cost
 from firma.mixing.ring_order import neighbours
 from firma.mixing.weights import by_size, in_average
@@ -39,15 +39,18 @@ NEEDS_SERVER = False
 
 def mixture(
     plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
-) -> Average | Common | Gossip:
+) -> Average | Common | Gossip | None:
     """Every row holds the clients' shares of the samples, or equal ones; neither order nor accuracies matter.
 
-    Clipping differs from client to client: each clips to its own vector. Every other combine gives all the same.
+    Clipping differs from client to client: each clips to its own vector. Every other combine gives all the same. With
+    fewer clients than a robust combine requires, everybody keeps its own.
     """
     del accuracies
     clients = tuple(sorted(order))
     if plan.combine == "mean":
         return Average(by_size([in_average(plan.weights, sizes[client]) for client in clients]))
+    if not enough(plan, len(clients)):
+        return None
     if plan.combine == "clipped":
         return Gossip({client: _all_alike(client, clients) for client in clients})
     return Common(clients)
@@ -89,8 +92,7 @@ def _result(plan: RoundPlan, me: int, accepted: Mapping[int, Message]) -> "Tenso
         reads = _all_alike(me, tuple(vectors))
         return combined(plan, vectors[me], [vectors[other] for other in reads.others], reads)
     if plan.combine != "mean":
-        enough = len(vectors) >= needed(plan.combine, plan.byzantine)
-        return common(plan, list(vectors.values())) if enough else vectors[me].clone()
+        return common(plan, list(vectors.values())) if enough(plan, len(vectors)) else vectors[me].clone()
     total = sum(message.weight or 0.0 for message in accepted.values())
     mean = vectors[me] * 0.0
     for origin, message in accepted.items():
