@@ -238,12 +238,14 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
     title = f"{facts['dataset']}, {facts['scenario']}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
-    columns = dict(_COLUMNS[results[0].task])
+    columns = _COLUMNS[results[0].task]
     if config.attackers:
+        main = results[0].main
         columns = {
-            f"honest mean {TITLES[results[0].main]}": (f"honest_mean_{results[0].main}", "{:.3f}"),
+            "honest mean": (f"honest_mean_{main}", "{:.3f}"),
             "honest worst": ("honest_worst_client", "{:.3f}"),
-            **columns,
+            "mean of all": (f"mean_{main}", "{:.3f}"),
+            **_TRAFFIC,
         }
     for column in columns:
         table.add_column(column, justify="right")
