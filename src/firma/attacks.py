@@ -1,8 +1,9 @@
 """Dishonest clients in a simulation: who they are, and what they send instead of what they trained.
 
 An attacker trains like everybody else; then the parameters that it shares are replaced by a lie, which is mixed like
-anybody's, whether by a matrix or by messages. It is the lie that is at the attacker, too: on a ring it keeps its share
-of it. With `label-flip` it is its data that are wrong, and it sends what it honestly learnt from them.
+anybody's, whether by a matrix or by messages. It starts the next round from what everybody gets, as at a server, or,
+where that depends on what it has itself, as on a ring, from what it trained: it does not believe its own lie, which
+would grow from round to round. With `label-flip` it is its data that are wrong, and it sends what it learnt from them.
 
 - `sign-flip`: -θ.
 - `noise`: θ + ε, ε normal with ten times the root mean square of θ.
@@ -20,10 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from firma.schedule import RoundPlan
 from firma.seeds import generator
 from firma.settings import AttackName
 from firma.training.local_step import ClientData
 
+TRAINED = "attack.trained"  # in an attacker's memory: (P,) what it trained
 STRENGTH = 10.0  # of noise, in root mean squares of the parameters, and of a scaled update
 
 
@@ -37,6 +40,11 @@ class Attack:
     def lies(self, client: int) -> bool:
         """Whether a client sends other parameters than it trained."""
         return self.kind != "label-flip" and client in self.clients
+
+
+def believes_itself(plan: RoundPlan) -> bool:
+    """Whether what a client has after mixing depends on what it sent itself in another way than that of the others."""
+    return plan.mixing not in ("star", "all-reduce", "all-gather") or plan.combine == "clipped"
 
 
 def drawn_attack(kind: AttackName, count: int, clients: int, seed: int) -> Attack | None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.attacks import lie
+from firma.attacks import TRAINED, believes_itself, lie
 from firma.engines.engine import Federation
 from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
 from firma.mixing.combine import Gossip, combined, common
@@ -162,6 +162,9 @@ class ClientGroup:
             new_client(number, data[row], self.whole[row], models[row % len(models)], self._recipe)
             for row, number in enumerate(self.numbers)
         ]
+        for client in self.clients:
+            if federation.attack is not None and federation.attack.lies(client.number):
+                client.memory[TRAINED] = client.parameters.clone()
         if self.workers.forks:
             self.workers.fork(self, self.clients, self._recipe.mixed)
         self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
@@ -247,6 +250,7 @@ class ClientGroup:
         for number, span in enumerate(self.layout.shared(plan.part)):
             draw = generator(run.seed, "attack", client.number, plan.number, number)
             sent[span] = lie(attack.kind, sent[span], start[span], draw)
+        client.memory[TRAINED].copy_(client.parameters)
         client.parameters.copy_(self.backend.inward(sent))
         if plan.gate is None or attack.kind == "lying-accuracy":
             return 1.0
@@ -262,7 +266,10 @@ class ClientGroup:
                     client.memory[START].copy_(client.parameters)
 
     def after_mixing(self, plan: RoundPlan) -> None:
-        """The algorithm's last hook, for every client that the round changed."""
+        """The algorithm's last hook, for every client that the round changed; attackers forget their own lies."""
+        for client in self._clients(self.training(plan)):
+            if TRAINED in client.memory and believes_itself(plan):
+                client.parameters.copy_(client.memory[TRAINED])
         if overrides(self._recipe.algorithm, "after_mixing"):
             for client in self._clients(self.changed(plan)):
                 after_mixing(self.backend, client, self._job(plan), plan)
