@@ -189,20 +189,21 @@ def test_an_attack_is_part_of_what_identifies_a_run(make_federation):
     assert fingerprint(make_federation("fibfl", 4, byzantine=1)) == prints[0]
 
 
-LIED_TO = {"rounds": 4, "settings": {"extractor_epochs": 5}, "attack": "sign-flip", "attackers": 1}
+LIED_TO = {"rounds": 4, "settings": {"extractor_epochs": 5}, "attack": "noise", "attackers": 1}
 
 
 def test_one_liar_of_five_ruins_a_mean_and_not_a_robust_combine():
+    truthful = firma.run("digits", "iid", "frame", **{**LIED_TO, "attack": "none", "attackers": 0})
     ruined = firma.run("digits", "iid", "frame", **LIED_TO)
+    assert ruined.metrics["honest_mean_accuracy"] < truthful.metrics["mean_accuracy"] - 0.2
     for combine in ("trimmed", "clipped"):
         result = firma.run("digits", "iid", f"frame:topology=all-gather,combine={combine}", **LIED_TO)
-        assert result.metrics["honest_mean_accuracy"] > 0.9, combine
-        assert result.metrics["honest_mean_accuracy"] > ruined.metrics["honest_mean_accuracy"] + 0.02, combine
+        assert result.metrics["honest_mean_accuracy"] > truthful.metrics["mean_accuracy"] - 0.02, combine
     (liar,) = result.config["dishonest"]
     honest = np.delete(result.history[-1], liar)
     assert result.metrics["honest_mean_accuracy"] == honest.mean()
     assert result.metrics["honest_worst_client"] == honest.min()
-    assert (result.config["attack"], result.config["attackers"]) == ("sign-flip", 1)
+    assert (result.config["attack"], result.config["attackers"]) == ("noise", 1)
 
 
 def test_honest_runs_record_no_attack():
