@@ -14,7 +14,7 @@ FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks", "graphs"),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost", "topologies"), ("training",), ("algorithms",),
-    ("privacy",), ("engines",),
+    ("attacks", "privacy"), ("engines",),
     ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",),
     ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip

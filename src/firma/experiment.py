@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import firma
 from firma.algorithms.catalogue import algorithm_of, own_algorithm
 from firma.atomic_files import check_writable
+from firma.attacks import drawn_attack, poisoned
 from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.partition import (
     Partition,
@@ -35,6 +36,7 @@ from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start,
 from firma.errors import BadInput, unknown
 from firma.graphs import check_graph
 from firma.methods import Method, check, columns, in_table, lookup
+from firma.mixing.combine import check_members
 from firma.mixing.ring_order import neighbours, similarity, two_opt
 from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import (
@@ -151,6 +153,9 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     for row, hyper in zip(rows, numbers, strict=True):
         _check_participation(config.participation, clients, row)
         _check_topology(config.participation, clients, row, hyper, wiring)
+        taking_part = participant_count(config.participation, clients)
+        check_members(row, hyper, taking_part, config.rounds or dataset.rounds, config.wire)
+    _check_attack(config, clients, dataset.task)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
@@ -290,6 +295,26 @@ def _check_topology(share: float, clients: int, method: Method, hyper: Hyper, wi
         check_graph(graph, participant_count(share, clients))
 
 
+def _check_attack(config: RunConfig, clients: int, task: str) -> None:
+    """Refuse attacks without an honest client, and wrong labels where there are no classes."""
+    if config.attackers >= clients:
+        raise BadInput(f"--attackers {config.attackers}: must be less than the number of clients, {clients}")
+    if config.attack == "label-flip" and task != "classification":
+        raise BadInput(f"--attack label-flip requires a classification task, and this is {task}; use another attack")
+
+
+def _attacked(run: Federation, config: RunConfig, classes: int) -> Federation:
+    """The federation with dishonest clients, drawn by its seed."""
+    _check_attack(config, run.clients, run.task.name)  # again: clients with too few samples were left out
+    attack = drawn_attack(config.attack, config.attackers, run.clients, run.seed)
+    if attack is None:
+        return run
+    data = run.data
+    if attack.kind == "label-flip":
+        data = [poisoned(each, classes) if n in attack.clients else each for n, each in enumerate(run.data)]
+    return replace(run, data=data, attack=attack)
+
+
 def _warn_of_untrained(run: Federation) -> None:
     """Say how many clients are never drawn: whatever a server does not provide stays as it was initialised."""
     if run.participation == 1.0 or (run.method.topology == "star" and run.method.shares == "model"):
@@ -336,11 +361,14 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         task=experiment.task,
         participation=config.participation,
     )
+    federation = _attacked(federation, config, dataset.classes)
     # Before training: files may be edited while it runs.
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
     _check_topology(config.participation, federation.clients, method, hyper, experiment.wiring)
+    taking_part = participant_count(config.participation, federation.clients)
+    check_members(method, hyper, taking_part, experiment.rounds, config.wire)  # again: some may have been left out
     _warn_of_untrained(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
@@ -423,6 +451,7 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "model": {"name": model.name, **model.settings},
         "device": config.device,
         "wire": config.wire,
+        **({"attack": config.attack, "attackers": config.attackers} if config.attackers else {}),
         "hyper": {name: value for name, value in planned.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
     }
@@ -458,7 +487,15 @@ def _described(
         **({"edges": [list(edge) for edge in federation.edges]} if federation.edges else {}),
         **_data_record(experiment, partition),
         **_task_record(federation.task),
+        **_attack_record(federation),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
+
+
+def _attack_record(run: Federation) -> dict[str, Any]:
+    """What dishonest clients did, and which they were; nothing, as in earlier versions, where all were honest."""
+    if run.attack is None:
+        return {}
+    return {"attack": run.attack.kind, "attackers": len(run.attack.clients), "dishonest": list(run.attack.clients)}
 
 
 def _task_record(task: Task) -> dict[str, str]:

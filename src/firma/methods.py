@@ -22,7 +22,8 @@ else:
     OwnAlgorithm = Any  # what pydantic sees
 
 Topology = Literal[
-    "none", "star", "ring", "all-reduce", "complete", "torus", "exponential", "one-peer-exponential", "regular", "edges"
+    "none", "star", "ring", "all-reduce", "all-gather", "complete", "torus", "exponential", "one-peer-exponential",
+    "regular", "edges",
 ]  # fmt: skip
 Shares = Literal["nothing", "extractor", "model", "head"]
 Weights = Literal["none", "size", "equal", "half", "golden", "metropolis"]
@@ -39,6 +40,7 @@ AlgorithmName = Literal[
     "debiased", "tracked-gradient",
 ]  # fmt: skip
 Personal = Literal["none", "fine-tune", "tune-head", "one-step"]
+Combine = Literal["mean", "clipped", "trimmed", "median", "krum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Method:
     head: Head = "learnt"  # or fixed: drawn at random, or derived as a tight frame
     algorithm: AlgorithmName | str | OwnAlgorithm = "plain"  # what a client does beside training and mixing
     personal: Personal = "none"  # what a client makes of the mixed model for itself, after each round
+    combine: Combine = "mean"  # of what arrives; all others are robust, and count clients alike whatever they claim
     base: str = ""  # not a column: whose numbers are used
 
 
@@ -85,6 +88,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "head": get_args(Head),
     "algorithm": get_args(AlgorithmName),
     "personal": get_args(Personal),
+    "combine": get_args(Combine),
 }
 
 # fmt: off
@@ -177,6 +181,7 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retentio
 # run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
 NEUTRAL_COLUMNS: Mapping[str, str] = {
     "private": "none", "head": "learnt", "algorithm": "plain", "personal": "none",
+    "combine": "mean",
 }  # fmt: skip
 
 
@@ -224,13 +229,14 @@ def check(row: Method) -> Method:
             "topology = 'none' requires shares = 'nothing', and vice versa"
         )
     _check_mixing(row, what)
+    _check_combine(row, what)
     _check_head(row, what)
     _check_algorithm(row, what)
     return row
 
 
 def _check_mixing(row: Method, what: str) -> None:
-    if row.topology in ("star", "all-reduce") and row.weights not in ("size", "equal"):
+    if row.topology in ("star", "all-reduce", "all-gather") and row.weights not in ("size", "equal"):
         raise BadInput(
             f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'size' or 'equal'"
         )
@@ -253,6 +259,28 @@ def _check_mixing(row: Method, what: str) -> None:
         raise BadInput(f"{what}: order = 'bandwidth' requires topology = 'ring' or 'all-reduce'")
     if row.warmup == "yes" and row.algorithm != "plain":
         raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+
+
+def _check_combine(row: Method, what: str) -> None:
+    refused = f"{what}: combine = {row.combine!r} cannot be combined with topology = {row.topology!r}"
+    if row.combine == "mean":
+        return
+    if row.topology == "none":
+        raise BadInput(f"{refused}: nobody sends anything; use 'mean'")
+    if row.topology == "all-reduce":
+        raise BadInput(f"{refused}: it would see sums instead of single clients; use topology = 'all-gather'")
+    if row.combine == "krum" and row.topology == "ring":
+        raise BadInput(
+            f"{refused}: Krum requires at least 2f + 3 clients, and a ring has two neighbours; use 'clipped', or "
+            "topology = 'all-gather'"
+        )
+    if row.topology == "one-peer-exponential":
+        raise BadInput(f"{refused}: two vectors at a time cannot show which of them lies; use 'exponential'")
+    if row.combine == "clipped" and row.topology == "star":
+        raise BadInput(
+            f"{refused}: differences are clipped to a client's own parameters, and a server has none; use 'trimmed', "
+            "'median' or 'krum'"
+        )
 
 
 def _check_algorithm(row: Method, what: str) -> None:

@@ -38,12 +38,13 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one member sends another: parameters and at most one agreed number of each kind."""
+    """What one member sends another: parameters and at most one agreed number of each kind, or digests."""
 
     state: ExtractorState | ModelState
     accuracy: float | None = None  # training accuracy, where a gate needs it
     weight: float | None = None  # samples behind an average
     wire: Wire = "float32"  # how the parameters are encoded in transit
+    digests: tuple[bytes, ...] = ()  # (32,) each: SHA-256 of extractors that the sender holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,21 @@ class Expected:
     count: int
     accuracy: bool = False
     weight: bool = False
+    digests: int = 0
 
 
 Exchanges = Generator[Exchange, dict[int, Message], "Tensor"]  # returns the member's new shared parameters
 Score = Callable[[int, "Tensor"], float]  # how good a neighbour's extractor is, whatever the neighbour claims
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """An extractor changed on its way from one member to the next, if both say the truth: one of the two does not."""
+
+    origin: int  # whose extractor it is
+    sender: int
+    receiver: int
+    used: bool  # what arrived here is what its origin says it sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,7 @@ class Participant:
     samples: int
     wire: Wire = "float32"
     score: Score | None = None
+    suspect: Callable[[Mismatch], None] | None = None  # told of members that disagree on what they hold
 
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:

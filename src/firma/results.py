@@ -21,7 +21,7 @@ from firma.atomic_files import check_writable
 from firma.data.catalogue import SIZES
 from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
-from firma.metrics import summarise
+from firma.metrics import honest_metrics, summarise
 from firma.models.build import SIZES_OF_MLP, ModelSource, build_model, model_spec, sized
 from firma.models.probe import InputSpec
 from firma.models.record import rebuild
@@ -81,7 +81,8 @@ class Result:
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """Every metric of the run."""
-        return summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
+        found = summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
+        return found | honest_metrics(self.history, self.config.get("dishonest", ()), self.main)
 
     @property
     def path(self) -> str:

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
 from firma.methods import DEFAULT_METHOD, METHODS, Method
-from firma.settings import BackendName, EngineName, Preset, Standardise, Wire, sentence
+from firma.settings import AttackName, BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
 
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
@@ -81,6 +81,16 @@ class RunConfig:
             "others neither train nor communicate.",
         ),
     ] = 1.0  # fmt: skip
+    attack: Annotated[
+        AttackName,
+        Field(
+            description="What dishonest clients do, in simulation: sign-flip, noise, scaled or lying-accuracy (send "
+            "other parameters than they trained), or label-flip (train on wrong labels)."
+        ),
+    ] = "none"
+    attackers: Annotated[
+        int, Field(ge=0, description="Number of dishonest clients, drawn by seed; metrics also cover the honest alone.")
+    ] = 0
     seed: Annotated[
         int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")
     ] = 0
@@ -355,7 +365,7 @@ def _check_types(config: RunConfig) -> None:
     """Refuse what pydantic would accept or would explain badly."""
     if not isinstance(config.method, str | Method | list | tuple):
         raise BadInput(f"method = {config.method!r}: must be a name, a firma.Method, or a list of these")
-    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover"):
+    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover", "attackers"):
         if isinstance(value := getattr(config, name), bool):
             raise BadInput(f"{name} = {value}: must be a valid integer")
     if config.on_round is not None and not callable(config.on_round):
@@ -373,6 +383,11 @@ def _check_combinations(config: RunConfig) -> None:
         raise BadInput(
             "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and "
             "exchanges float32; use --engine simulation instead"
+        )
+    if (config.attack == "none") != (config.attackers == 0):
+        raise BadInput(
+            f"--attack {config.attack} with --attackers {config.attackers}: an attack requires --attackers 1 or more, "
+            "and attackers require --attack"
         )
     if config.engine != "ray" and config.address is not None:
         raise BadInput("--address requires --engine ray")

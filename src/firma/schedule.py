@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from firma.graphs import Edge, Graph, reach
-from firma.methods import Method, Shares, Weights
+from firma.methods import Combine, Method, Shares, Weights
 from firma.seeds import generator
 from firma.settings import Hyper
 
-Mixing = Literal["none", "star", "ring", "all-reduce", "graph"]
+Mixing = Literal["none", "star", "ring", "all-reduce", "all-gather", "graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,9 @@ class RoundPlan:
     participants: tuple[int, ...] | None = None  # in ring order; None: all clients
     rate: float = 1.0  # factor of the learning rate in this round
     graph: Graph | None = None  # on which members mix, where that is not by the ring's pair of weights
+    combine: Combine = "mean"  # of what arrives: see `firma.mixing.combine`
+    byzantine: int = 0  # f, of which a robust combine withstands so many
+    clip_radius: float | None = None  # of clipping; None: by the distances of what arrives
 
     @property
     def part(self) -> Literal["model", "extractor", "head"]:
@@ -85,7 +88,7 @@ def passes(method: Method, clients: int, graph: Graph | None = None) -> int:
 def graph_of(method: Method, hyper: Hyper, seed: int = 0, edges: tuple[Edge, ...] = ()) -> Graph | None:
     """The graph on which a method mixes; None where it has a server or the ring's pair of weights, or mixes nothing."""
     match method.topology:
-        case "none" | "star" | "all-reduce":
+        case "none" | "star" | "all-reduce" | "all-gather":
             return None
         case "ring":
             return Graph("ring") if method.weights == "metropolis" else None
@@ -119,7 +122,10 @@ def plan(
     A random graph is drawn by `seed`; `edges` are those of the user's own graph.
     """
     found = _mixing_plan(method, hyper, clients, rounds, number, graph_of(method, hyper, seed, edges))
-    return replace(found, rate=rate_factor(hyper, rounds, number))
+    found = replace(found, rate=rate_factor(hyper, rounds, number))
+    if method.combine == "mean":
+        return found
+    return replace(found, combine=method.combine, byzantine=hyper.byzantine, clip_radius=hyper.clip_radius)
 
 
 def _mixing_plan(
@@ -127,11 +133,11 @@ def _mixing_plan(
 ) -> RoundPlan:
     """What is trained, and how it is mixed."""
     if number < warmup_rounds(method, hyper, rounds):
-        return _warmup(hyper, number)
+        return _warmup(method, hyper, number)
     train, shares, weights = phases(method, hyper), method.shares, method.weights
     if graph is not None:
         return RoundPlan(number, train, "graph", shares, passes(method, clients, graph), weights, graph=graph)
-    if method.topology in ("none", "star", "all-reduce"):
+    if method.topology in ("none", "star", "all-reduce", "all-gather"):
         return RoundPlan(number, train, method.topology, shares, weights=weights)
     count = passes(method, clients)
     per_pass = round_retention(method, hyper, rounds, number) ** (1 / count)  # Eq. 9
@@ -154,8 +160,12 @@ def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, .
     return tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
 
 
-def _warmup(hyper: Hyper, number: int) -> RoundPlan:
-    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server."""
+def _warmup(method: Method, hyper: Hyper, number: int) -> RoundPlan:
+    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server.
+
+    A robust combine must see every client's extractor instead of sums: an all-gather takes the place of the all-reduce.
+    """
     train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs), hyper.local_steps),)
-    mixing: Mixing = "star" if hyper.warmup_shares == "model" else "all-reduce"
+    exact: Mixing = "all-reduce" if method.combine == "mean" else "all-gather"
+    mixing: Mixing = "star" if hyper.warmup_shares == "model" else exact
     return RoundPlan(number, train, mixing, hyper.warmup_shares)

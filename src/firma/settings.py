@@ -16,6 +16,7 @@ BackendName = Literal["auto", "autograd"]
 Wire = Literal["float32", "bfloat16", "int8"]
 DEVICES = ("cpu", "cuda", "mps", "xpu")  # the usual kinds of torch devices, to suggest and to complete
 Standardise = Literal["none", "per-client"]
+AttackName = Literal["none", "sign-flip", "noise", "scaled", "label-flip", "lying-accuracy"]
 
 
 def _none_word(value: object) -> object:
@@ -112,6 +113,14 @@ class Hyper(Readable):
     mean_momentum: Share = Field(1.0, description="weight of the current batch in that mean of a client's features")
     feature_bias: Literal["no", "yes"] = Field("yes", description="whether each client has a private bias of features")
     degree: Positive = Field(4, description="number of neighbours of each client on a random regular graph")
+    byzantine: Count = Field(
+        1, description="number f of dishonest clients that a robust combine withstands, among all that it combines"
+    )
+    clip_radius: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
+        None,
+        description="combine = clipped: largest distance from its own parameters at which a client takes another's in "
+        "full (τ); none: the distance of the farthest but f",
+    )
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
     embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
@@ -170,6 +179,7 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "attraction": 0.1, "interpolation": 0.5, "interpolation_learnt": "yes", "inner_steps": 5, "inner_rate": 0.01,
     "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
     "local_steps": None, "degree": 4,
+    "byzantine": 1, "clip_radius": None,
 }  # fmt: skip
 
 

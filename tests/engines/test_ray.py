@@ -12,6 +12,7 @@ from torch import nn
 
 import firma
 from conftest import FEATURES, toy_data
+from firma.attacks import Attack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
@@ -46,6 +47,21 @@ def assert_same(ours, theirs, exactly=False):
 def test_same_figures_as_the_simulation(make_federation, pools, method, processes):
     federation = make_federation(method, 5, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 4, 2))
     assert_same(finish(RayFederation(federation, pools[processes])), finish(Simulation(federation)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fibfl++:combine=clipped", "rdfl:combine=median", "fedavg:combine=trimmed",
+        "frame:topology=all-gather,combine=krum", "frame:topology=all-gather,combine=clipped",
+    ],
+)  # fmt: skip
+def test_robust_combines_and_attacks_are_the_same_to_a_bit(make_federation, pools, method):
+    made = make_federation(method, 5, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 4, 2))
+    federation = replace(made, attack=Attack("noise", (3,)))
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+    some = replace(made, participation=0.9, hyper=made.hyper.model_copy(update={"byzantine": 0}))
+    assert_same(finish(RayFederation(some, pools[3])), finish(Simulation(some)), exactly=True)
 
 
 @pytest.mark.parametrize("clients", [1, 2])

@@ -36,13 +36,34 @@ def assert_finished(world, *members):
     assert_replayed(world, *members)
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame", *GOSSIP])
+@pytest.mark.parametrize(
+    "method",
+    ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame", "frame:topology=all-gather", *GOSSIP],
+)
 @pytest.mark.parametrize("members", [2, 3, 5])
 def test_an_undisturbed_ring_ends_as_lock_step_message_passing(method, members):
     world = World(members, 7, method=method).start().run()
     assert set(world.views()) == {1}
     assert_finished(world, *range(members))
     assert not world.of("notice") or all("waiting for" in text for *_, text in world.of("notice"))
+
+
+@pytest.mark.parametrize("when", [0.35, 0.9, 1.6])
+def test_a_robust_ring_goes_on_without_a_member_and_mixes_as_long_as_enough_are_left(when):
+    world = World(5, 6, seed=3, method="frame:topology=all-gather,combine=trimmed")
+    world.at(when, lambda: world.kill(1))
+    world.at(when + 3, lambda: world.kill(3))
+    world.start().run()
+    assert_finished(world, 0, 2, 4)
+    assert not any("too few for a robust combine" in text for *_, text in world.of("notice"))
+
+
+def test_members_too_few_for_a_robust_combine_train_on_and_say_so():
+    world = World(3, 6, method="frame:topology=all-gather,combine=trimmed")
+    world.at(0.9, lambda: world.kill(1))
+    world.start().run()
+    assert_finished(world, 0, 2)
+    assert any("2 members are too few for a robust combine" in text for *_, text in world.of("notice"))
 
 
 def test_equal_seeds_give_equal_histories_and_others_do_not():

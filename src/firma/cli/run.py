@@ -235,9 +235,18 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
-    title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
+    attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
+    title = f"{facts['dataset']}, {facts['scenario']}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
+    if config.attackers:
+        main = results[0].main
+        columns = {
+            "honest mean": (f"honest_mean_{main}", "{:.3f}"),
+            "honest worst": ("honest_worst_client", "{:.3f}"),
+            "mean of all": (f"mean_{main}", "{:.3f}"),
+            **_TRAFFIC,
+        }
     for column in columns:
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():

@@ -143,6 +143,8 @@ def fingerprint(run: Federation) -> str:
         facts["participation"] = run.participation
     if run.edges:
         facts["edges"] = run.edges
+    if run.attack is not None:
+        facts["attack"] = asdict(run.attack)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())

@@ -16,13 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.attacks import TRAINED, believes_itself, lie
 from firma.engines.engine import Federation
 from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
+from firma.mixing.combine import Gossip, combined, common
 from firma.mixing.kind import kind_of
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.schedule import RoundPlan, phases_of_a_run
+from firma.seeds import generator
 from firma.training.algorithm import START, is_plain, overrides
-from firma.training.backend import Backend, after_mixing, metrics, seeded, torch_threads, train_round
+from firma.training.backend import Backend, after_mixing, gate_accuracy, metrics, seeded, torch_threads, train_round
 from firma.training.derived_head import derived_head
 from firma.training.local_step import Client, ClientData, Job, Trainer, new_client, private_buffers, tested
 from firma.training.personal import personalise
@@ -159,6 +162,9 @@ class ClientGroup:
             new_client(number, data[row], self.whole[row], models[row % len(models)], self._recipe)
             for row, number in enumerate(self.numbers)
         ]
+        for client in self.clients:
+            if federation.attack is not None and federation.attack.lies(client.number):
+                client.memory[TRAINED] = client.parameters.clone()
         if self.workers.forks:
             self.workers.fork(self, self.clients, self._recipe.mixed)
         self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
@@ -231,7 +237,25 @@ class ClientGroup:
 
     def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
         """One client's local training."""
-        return train_round(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
+        attack = self.federation.attack
+        lies = attack is not None and attack.lies(client.number)
+        start = self.backend.outward(client.parameters).clone() if lies else None
+        accuracy = train_round(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
+        return accuracy if start is None else self._lie(trainer, client, plan, start)
+
+    def _lie(self, trainer: Trainer, client: Client, plan: RoundPlan, start: Tensor) -> float:
+        """Put what a dishonest client sends in the place of its trained parameters; returns the accuracy it claims."""
+        run, attack, sent = self.federation, self.federation.attack, self.backend.outward(client.parameters).clone()
+        assert attack is not None  # it lies
+        for number, span in enumerate(self.layout.shared(plan.part)):
+            draw = generator(run.seed, "attack", client.number, plan.number, number)
+            sent[span] = lie(attack.kind, sent[span], start[span], draw)
+        client.memory[TRAINED].copy_(client.parameters)
+        client.parameters.copy_(self.backend.inward(sent))
+        if plan.gate is None or attack.kind == "lying-accuracy":
+            return 1.0
+        with seeded(self.backend, run.seed, "evaluation", client.number):
+            return gate_accuracy(self.backend, trainer, client, run.task)
 
     def before_mixing(self, plan: RoundPlan) -> None:
         """Remember what clients that took no part, but will be given the server's model, had before."""
@@ -242,7 +266,10 @@ class ClientGroup:
                     client.memory[START].copy_(client.parameters)
 
     def after_mixing(self, plan: RoundPlan) -> None:
-        """The algorithm's last hook, for every client that the round changed."""
+        """The algorithm's last hook, for every client that the round changed; attackers forget their own lies."""
+        for client in self._clients(self.training(plan)):
+            if TRAINED in client.memory and believes_itself(plan):
+                client.parameters.copy_(client.memory[TRAINED])
         if overrides(self._recipe.algorithm, "after_mixing"):
             for client in self._clients(self.changed(plan)):
                 after_mixing(self.backend, client, self._job(plan), plan)
@@ -286,11 +313,31 @@ class ClientGroup:
 
     def mix(self, plan: RoundPlan, blocks: Blocks, owners: Sequence[Sequence[int]] = (), *remote: Array) -> None:
         """This group's part of mixing by blocks; `remote` are rows of clients elsewhere, `owners` their numbers."""
-        others: dict[int, Tensor] = {}
-        for numbers, rows in zip(owners, remote, strict=True):
-            others |= zip(numbers, read_only(rows), strict=True)
         shared = self.shared(plan)
-        apply(blocks, shared, self.numbers, others, self.workers.spread)
+        apply(blocks, shared, self.numbers, _by_number(owners, remote), self.workers.spread)
+        self.put(plan, shared)
+
+    def combine(self, plan: RoundPlan, gossip: Gossip, owners: Sequence[Sequence[int]] = (), *remote: Array) -> None:
+        """This group's part of one pass that is not linear; `remote` are rows of clients elsewhere, as in `mix`."""
+        shared = self.shared(plan)
+        before = _by_number(owners, remote) | dict(zip(self.numbers, shared.clone(), strict=True))
+
+        def work(row: int) -> None:
+            number = self.numbers[row]
+            if number in gossip.reads:
+                reads = gossip.reads[number]
+                shared[row] = combined(plan, before[number], [before[other] for other in reads.others], reads)
+
+        self.workers.spread(work, range(len(self.numbers)))
+        self.put(plan, shared)
+
+    def combine_all(
+        self, plan: RoundPlan, clients: Sequence[int], owners: Sequence[Sequence[int]] = (), *remote: Array
+    ) -> None:
+        """Every client that the round changes takes over the combination of all of `clients`."""
+        shared = self.shared(plan)
+        rows = _by_number(owners, remote) | dict(zip(self.numbers, shared, strict=True))
+        shared[self.changed(plan)] = common(plan, [rows[client] for client in clients])
         self.put(plan, shared)
 
     def total(self, plan: RoundPlan, weights: Mapping[int, float], pieces: int) -> list[Array]:
@@ -338,6 +385,14 @@ def read_only(array: Array) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)
+
+
+def _by_number(owners: Sequence[Sequence[int]], remote: Sequence[Array]) -> dict[int, Tensor]:
+    """Rows of clients elsewhere by their numbers."""
+    found: dict[int, Tensor] = {}
+    for numbers, rows in zip(owners, remote, strict=True):
+        found |= zip(numbers, read_only(rows), strict=True)
+    return found
 
 
 def _array(tensor: Tensor) -> Array:

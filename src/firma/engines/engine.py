@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.algorithms.catalogue import algorithm_of
+from firma.attacks import Attack
 from firma.encoding import Wire
 from firma.graphs import Edge
 from firma.methods import Method
@@ -42,6 +43,7 @@ class Federation:
     task: Task = CLASSIFICATION
     participation: float = 1.0  # share of the clients that take part in a round
     edges: tuple[Edge, ...] = ()  # of the user's own graph, between clients by number
+    attack: Attack | None = None  # what dishonest clients do, and which they are
 
     @property
     def clients(self) -> int:

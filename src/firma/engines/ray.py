@@ -18,10 +18,11 @@ from firma.engines.actor_pool import ActorPool, pack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import backend_for
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
-from firma.engines.placement import groups, transfers
+from firma.engines.placement import groups, sent_between, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
+from firma.mixing.combine import Common, Gossip
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
@@ -146,6 +147,10 @@ class RayFederation:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
                 return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
+            case Common(clients):
+                return self._combine_all(plan, clients)
+            case Gossip() as gossip:
+                return [each for _ in range(gossip.passes) for each in self._combine(plan, gossip)]
             case None:
                 return []
             case other:
@@ -154,18 +159,35 @@ class RayFederation:
     def _by_blocks(self, plan: RoundPlan, whole: Blocks) -> Refs:
         """Each group sends every other the rows that it reads, then all mix their own."""
         parts = [whole.for_group(numbers) for numbers in self._groups]
+        remote = self._rows(plan, transfers(parts, self._groups))
+        return [self._call(group, "mix", plan, part, *remote[group]) for group, part in enumerate(parts) if part.blocks]
+
+    def _combine(self, plan: RoundPlan, gossip: Gossip) -> Refs:
+        """One pass that is not linear: each group sends every other the rows that it reads, then all combine."""
+        read = [
+            [other for number in numbers if number in gossip.reads for other in gossip.reads[number].others]
+            for numbers in self._groups
+        ]
+        remote = self._rows(plan, sent_between(read, self._groups))
+        return [
+            self._call(group, "combine", plan, gossip, *remote[group])
+            for group, numbers in enumerate(self._groups)
+            if any(number in gossip.reads for number in numbers)
+        ]
+
+    def _combine_all(self, plan: RoundPlan, clients: tuple[int, ...]) -> Refs:
+        """Every group gets all rows and combines them for its own clients."""
+        remote = self._rows(plan, sent_between([clients for _ in self._groups], self._groups))
+        return [self._call(group, "combine_all", plan, clients, *remote[group]) for group in range(len(self._groups))]
+
+    def _rows(self, plan: RoundPlan, sent: Sequence[Mapping[int, list[int]]]) -> list[list[Any]]:
+        """Rows that groups send each other, by reader: the clients of each block of rows, then the blocks."""
         remote: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
-        for sender, wanted in enumerate(transfers(parts, self._groups)):
+        for sender, wanted in enumerate(sent):
             rows = self._several(sender, len(wanted), "rows", plan, *wanted.values()) if wanted else []
             for (reader, clients), block in zip(wanted.items(), rows, strict=True):
                 remote[reader].append((clients, block))
-        return [
-            self._call(
-                group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
-            )
-            for group, part in enumerate(parts)
-            if part.blocks
-        ]
+        return [[[clients for clients, _ in each], *(block for _, block in each)] for each in remote]
 
     def _average(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
         """The average of those who take part: each group sums its clients, then each adds up one piece of all sums."""

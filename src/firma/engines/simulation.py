@@ -10,6 +10,7 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import ClientGroup
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.message_passing import drive, transmitted
+from firma.mixing.combine import Common, Gossip
 from firma.mixing.kind import Average, Cost, exchange, kind_of, neighbours_in
 from firma.mixing.matrix_blocks import Blocks
 from firma.mixing.ring_order import neighbours
@@ -91,6 +92,11 @@ class Simulation:
                 with torch_threads(1):  # as in mixing by blocks: the same on any number of cores
                     shared[self._group.changed(plan)] = weights @ shared[self._group.training(plan)]
                 self._group.put(plan, shared)
+            case Common(clients):
+                self._group.combine_all(plan, clients)
+            case Gossip() as gossip:
+                for _ in range(gossip.passes):
+                    self._group.combine(plan, gossip)
             case None:
                 pass
             case other:

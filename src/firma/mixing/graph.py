@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from firma.graphs import Graph, furthest_lead, period, receivers, senders
+from firma.mixing.combine import Gossip, Reads, combined
 from firma.mixing.kind import FLOAT, Average, ByClient, Cost
 from firma.mixing.matrix_blocks import Blocks, to_blocks
 from firma.mixing.spectrum import Matrix
@@ -51,10 +52,12 @@ def all_passes(graph: Graph, order: Sequence[int], passes: int, first: int = 0) 
 
 def mixture(
     plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
-) -> Average | Blocks:
+) -> Average | Blocks | Gossip:
     """All passes of the round; every client counts alike, whatever its size."""
     del sizes, accuracies
     graph = _graph(plan)
+    if plan.combine != "mean":
+        return Gossip({me: _reads(graph, order, me, _turn(plan, 0)) for me in order}, plan.passes)
     if graph.topology == "complete":
         return Average(np.full(len(order), 1 / len(order)))
     return _blocks(graph, tuple(order), plan.passes, _turn(plan, 0) % period(graph, len(order)))
@@ -69,11 +72,21 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         if not (to or wait):
             continue
         arrived = yield Exchange(to, wait, Message(state(plan, shared), wire=one.wire), (plan.number, step))
+        if plan.combine != "mean":
+            received = [arrived[sender].state.values for sender in wait]
+            shared = combined(plan, shared, received, _reads(graph, one.order, one.me, turn))
+            continue
         weights = row(graph, one.order, one.me, turn)
         shared = weights[one.me] * shared
         for sender in wait:
             shared = shared + weights[sender] * arrived[sender].state.values
     return shared
+
+
+def _reads(graph: Graph, order: Sequence[int], me: int, turn: int) -> Reads:
+    """Whom a robust combine reads, in the order in which they are awaited."""
+    weights, others = row(graph, order, me, turn), senders(graph, order, turn)[me]
+    return Reads(tuple(others), tuple(weights[other] for other in others))
 
 
 def server(plan: RoundPlan, one: Participant) -> None:

@@ -1,7 +1,11 @@
-"""Averaging by size at a server, the hub of a star: θ_i ← Σ_j (n_j / n) θ_j for everybody."""
+"""Averaging by size at a server, the hub of a star: θ_i ← Σ_j (n_j / n) θ_j for everybody.
+
+With a robust combine the server combines the clients' parameters otherwise, and all count alike.
+"""
 
 from collections.abc import Mapping, Sequence
 
+from firma.mixing.combine import Common, common
 from firma.mixing.kind import FLOAT, NUMBER, Average, ByClient, Cost
 from firma.mixing.weights import by_size, in_average
 from firma.protocol import SERVER, Exchange, Exchanges, Expected, Message, Participant, Score, state
@@ -10,15 +14,20 @@ from firma.schedule import RoundPlan
 NEEDS_SERVER = True
 
 
-def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Average:
+def mixture(
+    plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
+) -> Average | Common:
     """Every row holds the clients' shares of the samples, or equal ones; neither order nor accuracies matter."""
     del accuracies
+    if plan.combine != "mean":
+        return Common(tuple(sorted(order)))
     return Average(by_size([in_average(plan.weights, sizes[client]) for client in sorted(order)]))
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     """A client of the star: send to the server, take what it sends back."""
-    message = Message(state(plan, one.shared), weight=in_average(plan.weights, one.samples), wire=one.wire)
+    weight = in_average(plan.weights, one.samples) if plan.combine == "mean" else None
+    message = Message(state(plan, one.shared), weight=weight, wire=one.wire)
     arrived = yield Exchange((SERVER,), (SERVER,), message, (plan.number, 0))
     return arrived[SERVER].state.values
 
@@ -28,10 +37,13 @@ def server(plan: RoundPlan, one: Participant) -> Exchanges:
     clients = tuple(one.order)
     nothing = Message(state(plan, one.shared[:0]))
     arrived = yield Exchange((), clients, nothing, (plan.number, 0))
-    total = sum(message.weight or 0.0 for message in arrived.values())
-    mean = one.shared
-    for client in clients:
-        mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
+    if plan.combine != "mean":
+        mean = common(plan, [arrived[client].state.values for client in sorted(clients)])
+    else:
+        total = sum(message.weight or 0.0 for message in arrived.values())
+        mean = one.shared
+        for client in clients:
+            mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
     yield Exchange(clients, (), Message(state(plan, mean), wire=one.wire), (plan.number, 0))
     return mean
 
@@ -52,9 +64,9 @@ def steps(plan: RoundPlan, members: int) -> int:
 
 def expected(plan: RoundPlan, order: Sequence[int], me: int, sender: int, step: int, elements: int) -> Expected | None:
     """The server sends every client the average; every client sends the server its parameters and its sample count."""
-    del plan, step
+    del step
     if me == SERVER and sender in order:
-        return Expected(0, elements, weight=True)
+        return Expected(0, elements, weight=plan.combine == "mean")
     return Expected(0, elements) if sender == SERVER and me in order else None
 
 
@@ -65,6 +77,6 @@ def lead(plan: RoundPlan, members: int) -> int:
 
 
 def cost(plan: RoundPlan, clients: int, elements: int) -> Cost:
-    """N messages up, with a sample count each, and N down."""
-    del plan
-    return Cost(2 * clients, 2 * clients * elements * FLOAT + clients * NUMBER)
+    """N messages up, with a sample count each if they are averaged by it, and N down."""
+    counts = clients * NUMBER if plan.combine == "mean" else 0
+    return Cost(2 * clients, 2 * clients * elements * FLOAT + counts)

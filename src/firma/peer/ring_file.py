@@ -15,6 +15,7 @@ from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
 from firma.methods import DEFAULT_METHOD, Method, lookup
+from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
 from firma.models.catalogue import MODELS
@@ -213,6 +214,10 @@ def checked(values: Mapping[str, Any]) -> Ring:
             f"ring file: method = {ring.method!r}: peers cannot have order = 'bandwidth'; write the ring file with "
             "firma ring-file --bandwidth, which orders the members, and a method with order = 'given'"
         )
+    try:
+        check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"

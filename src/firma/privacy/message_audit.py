@@ -44,6 +44,8 @@ class Audit:
         told = (("accuracy", message.accuracy), ("weight", message.weight))
         numbers = tuple(name for name, value in told if value is not None)
         content = sum(size(message.wire, count) for count in self.layout.counts(start, stop)) + 8 * len(numbers)
+        content += sum(map(len, message.digests))
+        numbers += ("digests",) if message.digests else ()
         self.receipts.append(Receipt(*tag, sender, receiver, tensors, content, numbers))
 
     @property
@@ -53,12 +55,17 @@ class Audit:
 
     @property
     def strangers(self) -> int:
-        """Messages from or to anyone but a neighbour on the ring, or on the round's graph; a server is none."""
+        """Messages from or to anyone but a neighbour on the ring, or on the round's graph; a server is none.
+
+        Digests do not count: they say nothing about parameters, and members must not get them from neighbours.
+        """
         return sum(self._strange(receipt) for receipt in self.receipts)
 
     def _strange(self, receipt: Receipt) -> bool:
         if SERVER in (receipt.sender, receipt.receiver):
             return True
+        if receipt.numbers == ("digests",) and not receipt.tensors:
+            return False
         return receipt.sender not in self.neighbours_in.get(receipt.round, self.neighbours).get(receipt.receiver, ())
 
     @property

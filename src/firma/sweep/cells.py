@@ -153,4 +153,6 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     }
     if (share := config.get("participation", 1.0)) != 1.0:
         unusual["participation"] = share
+    if count := config.get("attackers", 0):
+        unusual[config["attack"]] = count
     return Label(preset, settings, unusual)

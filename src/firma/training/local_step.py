@@ -157,7 +157,7 @@ class Recipe:
         names = [transform.name for transform in self.transforms]
         if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
             names.append(f"the local step of {self.algorithm.name}")
-        elif any(size > 1 for size in self.mixed.values()):
+        elif any(size > 1 for size in self.algorithm.mixed(elements(self.shared)).values()):
             names.append(f"the vectors of {self.algorithm.name}")  # which have torch's layout, as others may expect
         if loss := described(self.objective):
             names.insert(0, loss)

@@ -114,7 +114,7 @@ class Inbox:
 
 def _fits(expected: Expected, header: Header) -> bool:
     """Whether a header announces what is expected and nothing else."""
-    numbers = (header.accuracy is not None, header.weight is not None)
+    numbers = (header.accuracy is not None, header.weight is not None, len(header.digests))
     return (header.start, header.count, *numbers) == (
-        expected.start, expected.count, expected.accuracy, expected.weight,
+        expected.start, expected.count, expected.accuracy, expected.weight, expected.digests,
     )  # fmt: skip

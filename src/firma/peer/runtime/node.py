@@ -20,6 +20,7 @@ from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import Scalar
+from firma.mixing.combine import check_members
 from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
@@ -131,6 +132,7 @@ class Node:
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
         if setup.verify_gate:
             check_gate(ring)
+        check_members(ring.row, ring.hyper, len(ring.members), ring.rounds, setup.wire or ring.wire)
         check_consent(ring.task, setup.model)
         fitted, stored = None, None
         if ring.flower is not None:
