@@ -143,6 +143,10 @@ def fingerprint(run: Federation) -> str:
         facts["participation"] = run.participation
     if run.edges:
         facts["edges"] = run.edges
+    if run.drift is not None:
+        facts["drift"] = run.drift.drift
+    if run.orders:
+        facts["orders"] = [[start, list(order)] for start, order in run.orders]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())
@@ -151,6 +155,8 @@ def fingerprint(run: Federation) -> str:
     for each in run.data:
         for tensor in (each.inputs, each.labels, each.test_inputs, each.test_labels):
             digest.update(np.ascontiguousarray(tensor.numpy()).data)
+    if run.drift is not None:
+        run.drift.digest(digest.update)
     return digest.hexdigest()
 
 
