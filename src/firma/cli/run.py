@@ -235,7 +235,8 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
-    title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
+    drift = f", drift {facts['drift']}" if "drift" in facts else ""
+    title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
     for column in columns:

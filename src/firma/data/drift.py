@@ -9,18 +9,21 @@ is tested on the distribution that it trains on in that round.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firma.data.dataset import Dataset, with_classes
 from firma.data.partition import (
+    Overview,
     Partition,
     client_angles,
     clients_with_data,
+    counted,
+    default_scenario,
     label_proportions,
     matched,
     rows_of_all,
@@ -31,7 +34,7 @@ from firma.data.scenarios import Indices, check_images, parse
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput, suggestion
 from firma.seeds import generator
-from firma.settings import Split
+from firma.settings import Split, split_for
 
 Kind = Literal["label-shift", "new-classes", "rotate"]
 KINDS: tuple[Kind, ...] = ("label-shift", "new-classes", "rotate")
@@ -182,6 +185,21 @@ def deal_over_rounds(
         client_angles(classed, kind, clients, kept),
         split.standardise == "per-client", units, tuple(degrees), drift.kind == "rotate",
     )  # fmt: skip
+
+
+def overviews(
+    dataset: Dataset, scenario: str | None, clients: int | None, preset: str, settings: Mapping[str, Any], seed: int,
+    drift: str, rounds: int,
+) -> dict[int, Overview]:  # fmt: skip
+    """Split a data set as a run would, and count, in the first, the middle and the last round (from 1)."""
+    chosen, split = scenario or default_scenario(dataset), split_for(preset, settings)
+    count = dataset.clients if clients is None else clients
+    found = deal_over_rounds(dataset, chosen, count, split, seed, parse_drift(drift), rounds)
+    classed = with_classes(dataset)
+    return {
+        number + 1: counted(classed, chosen, preset, split, found.at(number))
+        for number in (0, (rounds - 1) // 2, rounds - 1)
+    }
 
 
 def check_drift(drift: Drift, scenario: str, split: Split, rounds: int) -> None:

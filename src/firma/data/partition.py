@@ -248,12 +248,17 @@ def overview(
     chosen, dataset = scenario or default_scenario(dataset), with_classes(dataset)
     count = dataset.clients if clients is None else clients
     split = split_for(preset, settings)
-    partition = deal(dataset, chosen, count, split, seed)
-    all_names = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
+    return counted(dataset, chosen, preset, split, deal(dataset, chosen, count, split, seed))
+
+
+def counted(dataset: Dataset, scenario: str, preset: str, split: Split, partition: Partition) -> Overview:
+    """A split in numbers; the data set has classes."""
+    count = len(partition.train) + len(partition.dropped)
+    all_names = dataset.client_names if scenario == "natural" else tuple(str(client) for client in range(count))
     kept = [client for client in range(count) if client not in set(partition.dropped)]
     return Overview(
         dataset=dataset.name,
-        scenario=chosen,
+        scenario=scenario,
         preset=preset,
         names=tuple(all_names[client] for client in kept),
         labels=dataset.labels or tuple(str(label) for label in range(dataset.classes)),
