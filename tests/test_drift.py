@@ -68,7 +68,7 @@ def test_spellings(text, drift):
      "rotate-", "rotate--90", "rotate-1e999", "rotate-90@2@3", "drift", "label-shift rotate-90"],
 )  # fmt: skip
 def test_other_spellings_are_refused(text):
-    with pytest.raises(firma.BadInput, match="is invalid.*choose from label-shift"):
+    with pytest.raises(firma.BadInput, match=r"is invalid.*choose from label-shift"):
         parse_drift(text)
 
 
@@ -97,12 +97,17 @@ def test_real_members_do_not_drift():
 # Who holds which rows when
 
 
-@pytest.mark.parametrize("scenario", ["dir-0.5", "skew-1", "skew-2", "iid", "quantity-0.5", "rotate-30"])
-@pytest.mark.parametrize("drift", DRIFTS)
+@pytest.mark.parametrize(
+    ("scenario", "drift"),
+    [
+        (scenario, drift)
+        for scenario in ("dir-0.5", "skew-1", "skew-2", "iid", "quantity-0.5", "rotate-30")
+        for drift in DRIFTS
+        if scenario.startswith(("dir", "skew")) or not drift.startswith("label")
+    ],
+)
 def test_no_row_is_in_two_places_and_tests_match_the_round(scenario, drift):
     dataset = firma.load_dataset("digits")
-    if drift.startswith("label") and not scenario.startswith(("dir", "skew")):
-        pytest.skip("no second draw")
     found = dealt(dataset, scenario, drift)
     held = np.bincount(dataset.y_test, minlength=10)
     for number in range(ROUNDS):
@@ -349,9 +354,8 @@ def by_hand(run, rounds, averages):
             mixed = mixed.expand(clients, -1)
         else:
             order = next(order for start, order in reversed(run.orders) if start <= number)
-            mixed = torch.stack([
-                0.5 * flat[i] + 0.25 * (flat[left] + flat[right]) for i, (left, right) in sorted(neighbours(order).items())
-            ])  # fmt: skip
+            pairs = [pair for _, pair in sorted(neighbours(order).items())]
+            mixed = torch.stack([0.5 * flat[i] + 0.25 * (flat[a] + flat[b]) for i, (a, b) in enumerate(pairs)])
         for site, values in zip(sites, mixed, strict=True):
             both = [*site.extractor.parameters(), *site.head.parameters()]
             nn.utils.vector_to_parameters(values.clone(), both)
@@ -426,8 +430,6 @@ def test_participants_follow_the_ring_of_the_round():
 def test_a_resumed_run_is_the_run_bit_by_bit(tmp_path, method, share):
     make = drifting_federation(method, "label-shift", rounds=5, reorder_every=2, personal_epochs=1)
     run = replace(make, participation=share)
-    if method == "frame" and share < 1:
-        pytest.skip("a personal model is made anew for everybody after a restart, with or without drift")
     history, ended = finish(run)
     stopped = Simulation(run, None, RunCheckpoints(tmp_path, run)).rounds()
     for _ in range(3):
@@ -475,20 +477,6 @@ def test_a_derived_head_follows_the_classes_of_the_round():
         torch.testing.assert_close(biases[client], torch.log((found + 0.5) / (len(labels) + 5)).float())
 
 
-def test_what_is_held_out_is_never_trained_on():
-    run = drifting_federation("frame", "label-shift", rounds=6, hold_out=0.2)
-    for client in range(run.clients):
-        mine = run.drift.partition.train[client]
-        trained, held = set(), set()
-        for number in range(6):
-            rows, data = mine.at(number), run.drift.client(client, number)
-            assert 0 < data.held < 0.5 * len(rows)
-            trained |= set(rows[: len(rows) - data.held].tolist())
-            held |= set(rows[len(rows) - data.held :].tolist())
-            np.testing.assert_array_equal(data.labels.numpy(), run.drift.dataset.y_train[rows])
-        assert not trained & held
-
-
 def test_rows_are_not_copied_for_every_round():
     dataset = few_digits()
     run = drifting_federation("fedavg", "label-shift", dataset=dataset)
@@ -508,7 +496,8 @@ def test_rows_are_not_copied_for_every_round():
 
 
 def test_total_variation_by_hand():
-    one, other = np.array([[0.5, 0.5, 0], [1, 0, 0], [0.2, 0.3, 0.5]]), np.array([[0.25, 0.5, 0.25], [0, 0, 1], [0.2, 0.3, 0.5]])  # fmt: skip
+    one = np.array([[0.5, 0.5, 0], [1, 0, 0], [0.2, 0.3, 0.5]])
+    other = np.array([[0.25, 0.5, 0.25], [0, 0, 1], [0.2, 0.3, 0.5]])
     np.testing.assert_allclose(total_variation(one, other), [0.25, 1, 0])
 
 
@@ -559,18 +548,7 @@ def test_results_record_the_drift_and_the_orders(tmp_path):
     assert result.orders[0][1] == result.order
     again = from_dict(json.loads(json.dumps(result.as_dict())))
     assert again.orders == result.orders
-    assert firma.load(result.save(tmp_path / "saved")).results[0].orders == result.orders
-
-
-def test_a_ring_file_refuses_to_order_anew(tmp_path, command):
-    def words(*more):
-        return "ring-file", *more
-
-    from firma.peer.identity import Identity  # noqa: F401  # the extra may be missing
-
-    for name in ("a", "b"):
-        assert command("init", "--name", name, "--address", f"localhost:{9000 + ord(name)}", "--out", tmp_path / name)[0] == 0  # fmt: skip
-    del words
+    assert firma.load(result.save(tmp_path / "saved")).orders == result.orders
 
 
 # Studies and commands

@@ -274,29 +274,40 @@ class ClientGroup:
 
     def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
         """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
-        clients = self._to_test(plan) if self._tested else self.clients
-        numbers = [client.number for client in clients]
-        self._tested |= zip(numbers, self.workers.each(clients, self.test_one, plan), strict=True)
-        self._tested_in |= dict.fromkeys(numbers, plan.number)
+        clients = self._to_test(plan)
+        fresh = {client.number for client in clients}
+        # After a restart, the others have the personal models that they had before, and need their metrics only.
+        others = [each for each in self.clients if each.number not in fresh and each.number not in self._tested]
+        for some, work in ((clients, self.test_one), (others, self.score_one)):
+            found = self.workers.each(some, work, plan)
+            self._tested |= zip((client.number for client in some), found, strict=True)
+            self._tested_in |= dict.fromkeys((client.number for client in some), plan.number)
         by_client = [self._tested[number] for number in self.numbers]
         return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
     def _to_test(self, plan: RoundPlan) -> Sequence[Client]:
-        """The clients whose model or data the round may have changed."""
-        changed, drift = self._clients(self.changed(plan)), self.federation.drift
+        """The clients whose model or data the round may have changed: in the first round all."""
+        drift, before = self.federation.drift, plan.number - 1
+        if plan.number == 0:
+            return self.clients
+        changed = self._clients(self.changed(plan))
         if drift is None:
             return changed
         known = {client.number for client in changed}
-        known |= {n for n, last in self._tested_in.items() if not drift.same(n, last, plan.number)}
+        known |= {n for n in self.numbers if not drift.same(n, self._tested_in.get(n, before), plan.number)}
         return [client for client in self.clients if client.number in known]
 
     def test_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
+        """A client's metrics after the round, with its personal model made anew, if it has one."""
+        if self._recipe.personal is not None:
+            now = self._in_round(client, plan, train=True, test=False)
+            personalise(self.backend, trainer, now, self._job(plan), plan, self.federation.seed)
+        return self.score_one(trainer, client, plan)
+
+    def score_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
-        client = self._in_round(client, plan, self._recipe.personal is not None or task.train_curves, test=True)
-        if self._recipe.personal is not None:
-            personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
-        client = tested(client)
+        client = tested(self._in_round(client, plan, task.train_curves, test=True))
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
             found = metrics(self.backend, trainer, client, task, test=True)
             if not task.train_curves:
