@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -592,6 +593,15 @@ def test_split_shows_three_rounds(command, tmp_path):
     assert all(each["moved"] > 0.5 for each in last)
     assert command(*words, "--export", tmp_path / "out")[0] != 0
     assert command("split", "--rounds", "9")[0] != 0
+
+
+def test_the_page_shows_what_the_command_prints(command):
+    page = (Path(__file__).parent.parent / "docs" / "drift.md").read_text()
+    (block,) = (each for each in page.split("```") if each.startswith("\n$ firma split"))
+    line, _, shown = block.strip().partition("\n")
+    code, said, _ = command(*line.removeprefix("$ firma ").split())
+    assert code == 0
+    assert said.split() == shown.split()
 
 
 def test_the_command_runs_and_names_the_drift(command):
