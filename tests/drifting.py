@@ -29,4 +29,4 @@ def drifting_federation(method, drift, scenario="dir-0.5", clients=4, rounds=ROU
     hyper = hyper_for(row, "recommended", base | settings)
     found = deal_over_rounds(dataset, scenario, clients, Split(), 0, parse_drift(drift), rounds)
     model = sized(ModelSpec("mlp"), 16, 12)
-    return assemble(dataset, found.at(0), row, hyper, rounds, 5, model, "cpu", (drift, found))
+    return assemble(dataset, found.at(0), row, hyper, rounds, 5, model, "cpu", drift=(drift, found))

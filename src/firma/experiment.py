@@ -335,11 +335,12 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     method, hyper, seed = planned.method, planned.hyper, planned.seed
     partition, drift = _split(experiment, seed)
     experiment.wiring.check(len(partition.train), partition.dropped)
+    assembled = assemble(
+        dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device, experiment.wiring,
+        drift,
+    )  # fmt: skip
     federation = replace(
-        assemble(
-            dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device,
-            experiment.wiring, drift,
-        ),  # fmt: skip
+        assembled,
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,

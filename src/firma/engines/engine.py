@@ -13,8 +13,8 @@ from torch import Tensor
 
 from firma.algorithms.catalogue import algorithm_of
 from firma.encoding import Wire
-from firma.graphs import Edge
 from firma.engines.drifting_data import DriftingData
+from firma.graphs import Edge
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
