@@ -21,6 +21,7 @@ from firma.algorithms.catalogue import algorithm_of, own_algorithm
 from firma.atomic_files import check_writable
 from firma.attacks import drawn_attack, poisoned
 from firma.data.dataset import Dataset, OnProgress, load_dataset
+from firma.data.drift import Drift, DriftingPartition, check_drift, deal_over_rounds, parse_drift
 from firma.data.partition import (
     Partition,
     client_inputs,
@@ -32,12 +33,13 @@ from firma.data.partition import (
 )
 from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
+from firma.engines.drifting_data import drifting_data
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput, unknown
 from firma.graphs import check_graph
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.combine import check_members
-from firma.mixing.ring_order import neighbours, similarity, two_opt
+from firma.mixing.ring_order import neighbours, orders_over_rounds
 from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import (
     SIZES_OF_MLP,
@@ -94,6 +96,7 @@ class Experiment:
     model: ModelSpec
     task: Task = CLASSIFICATION
     wiring: Wiring = field(default_factory=Wiring)
+    drift: Drift | None = None
 
 
 @takes_fields_of(RunConfig)
@@ -134,6 +137,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     split = split_for(config.preset, settings)
     wiring = read_wiring(config.graph, config.order, config.bandwidth)
     check_wiring(wiring, rows)
+    drift = parse_drift(config.drift) if config.drift is not None else None
     device_of(config.device)
     check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
@@ -150,6 +154,9 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
             f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
         )
     clients = dataset.clients if config.clients is None else config.clients
+    scenario, rounds = config.scenario or default_scenario(dataset), config.rounds or dataset.rounds
+    if drift is not None:
+        check_drift(drift, scenario, split, rounds)
     for row, hyper in zip(rows, numbers, strict=True):
         _check_participation(config.participation, clients, row)
         _check_topology(config.participation, clients, row, hyper, wiring)
@@ -161,14 +168,15 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     return Experiment(
         config,
         dataset,
-        scenario=config.scenario or default_scenario(dataset),
+        scenario=scenario,
         split=split,
         clients=clients,
-        rounds=config.rounds or dataset.rounds,
+        rounds=rounds,
         runs=runs,
         task=task,
         model=model,
         wiring=wiring,
+        drift=drift,
     )
 
 
@@ -227,9 +235,12 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def assemble(
     dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
-    model: ModelSpec, device: str, wiring: Wiring | None = None,
+    model: ModelSpec, device: str, wiring: Wiring | None = None, drift: tuple[str, DriftingPartition] | None = None,
 ) -> Federation:  # fmt: skip
-    """The federation that an engine runs: data split, ring ordered, models initialised."""
+    """The federation that an engine runs: data split, ring ordered, models initialised.
+
+    `drift` is its spelling and the partition of every round, of which `partition` is the first.
+    """
     clients = len(partition.train)
     own = hyper.initial == "per-client"
     wanted = sized(model, hyper.hidden, hyper.embedding)
@@ -237,12 +248,18 @@ def assemble(
     models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
     method = with_possible_head(method, models[0], dataset.task)
     models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
-    data = _client_data(dataset, partition, models[0].inputs)
     wiring = wiring or Wiring()
-    order = _ring_order(dataset, partition, method, hyper, wiring)
+    orders = _ring_orders(dataset, partition, method, hyper, rounds, wiring, drift)
     edges = wiring.edges if method.topology == "edges" else ()
+    changing = None
+    if drift is not None:
+        changing = drifting_data(drift[0], dataset, drift[1], models[0].inputs)
+        data = [changing.client(client, 0) for client in range(clients)]
+    else:
+        data = _client_data(dataset, partition, models[0].inputs)
     return Federation(
-        method, hyper, rounds, seed, order, data, models, device_of(device), edges=edges
+        method, hyper, rounds, seed, orders[0][1], data, models, device_of(device), edges=edges, drift=changing,
+        orders=orders if reorders(method, hyper) else (),
     )  # fmt: skip
 
 
@@ -299,6 +316,8 @@ def _check_attack(config: RunConfig, clients: int, task: str) -> None:
     """Refuse attacks without an honest client, and wrong labels where there are no classes."""
     if config.attackers >= clients:
         raise BadInput(f"--attackers {config.attackers}: must be less than the number of clients, {clients}")
+    if config.attack == "label-flip" and config.drift is not None:
+        raise BadInput("--attack label-flip cannot be combined with --drift, which replaces the data in every round")
     if config.attack == "label-flip" and task != "classification":
         raise BadInput(f"--attack label-flip requires a classification task, and this is {task}; use another attack")
 
@@ -341,20 +360,14 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     began = time.perf_counter()
     config, dataset = experiment.config, experiment.dataset
     method, hyper, seed = planned.method, planned.hyper, planned.seed
-    partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
+    partition, drift = _split(experiment, seed)
     experiment.wiring.check(len(partition.train), partition.dropped)
+    assembled = assemble(
+        dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device, experiment.wiring,
+        drift,
+    )  # fmt: skip
     federation = replace(
-        assemble(
-            dataset,
-            partition,
-            method,
-            hyper,
-            experiment.rounds,
-            seed,
-            experiment.model,
-            config.device,
-            experiment.wiring,
-        ),
+        assembled,
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
@@ -394,7 +407,17 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         frozen=tuple(dict(model.named_frozen()) for model in federation.models),
         curves=_curves(outcomes),
         standardisers=client_standardisers(dataset, partition),
+        orders=tuple((number + 1, order) for number, order in federation.orders),
     )
+
+
+def _split(experiment: Experiment, seed: int) -> tuple[Partition, tuple[str, DriftingPartition] | None]:
+    """The data split among clients: in the first round and, where they drift, in every round."""
+    how = experiment.dataset, experiment.scenario, experiment.clients, experiment.split, seed
+    if experiment.drift is None or experiment.config.drift is None:
+        return deal(*how), None
+    changing = deal_over_rounds(*how, experiment.drift, experiment.rounds)
+    return changing.at(0), (experiment.config.drift, changing)
 
 
 def _inputs(dataset: Dataset, partition: Partition) -> InputSpec:
@@ -421,6 +444,8 @@ def _watched(run: Federation, name: str, outcomes: Iterable[RoundOutcome]) -> It
         balance = label_balance([each.test_labels.cpu().numpy() for each in run.data])
     found, last = "", None
     for last in outcomes:  # the last one is looked at again
+        if balance is not None and run.drift is not None:
+            balance = label_balance(run.drift.test_labels(last.number))
         if not found:
             found = diverged(last.number, last.metrics, run.hyper.rate)
             found = found or at_chance(run.task, last.number, last.scores, last.metrics, balance)
@@ -445,6 +470,7 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "clients": experiment.clients,
         "rounds": experiment.rounds,
         "participation": config.participation,
+        **_drift_record(config),
         "preset": config.preset,
         "task": experiment.task.name,
         **_task_record(experiment.task),
@@ -471,6 +497,7 @@ def _described(
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "participation": federation.participation,
+        **_drift_record(config),
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "set": given_settings(run_settings(experiment.model, config.settings), federation.hyper, experiment.split),
@@ -498,6 +525,11 @@ def _attack_record(run: Federation) -> dict[str, Any]:
     return {"attack": run.attack.kind, "attackers": len(run.attack.clients), "dishonest": list(run.attack.clients)}
 
 
+def _drift_record(config: RunConfig) -> dict[str, str]:
+    """The drift; its absence, which earlier versions did not record, is left out."""
+    return {} if config.drift is None else {"drift": config.drift}
+
+
 def _task_record(task: Task) -> dict[str, str]:
     """The task and the user's own loss; classification, which earlier versions did not record, is left out."""
     found = {} if task.name == "classification" else {"task": task.name}
@@ -514,13 +546,27 @@ def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list
     return {name: values for name, values in found.items() if values}
 
 
-def _ring_order(
-    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, wiring: Wiring
-) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, by bandwidth, or by 2-opt of the label proportions."""
+def _ring_orders(
+    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, wiring: Wiring,
+    drift: tuple[str, DriftingPartition] | None,
+) -> tuple[tuple[int, tuple[int, ...]], ...]:  # fmt: skip
+    """The rounds (from 0) in which the ring is ordered, and the orders of clients on it.
+
+    As given or by bandwidth, once; or by 2-opt of the label proportions, once or several times.
+    """
     if method.order != "2-opt":
-        return wiring.ring_order(len(partition.train), method)
-    return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
+        return ((0, wiring.ring_order(len(partition.train), method)),)
+    still = label_proportions(dataset, partition.train)
+
+    def proportions(number: int) -> NDArray[np.float64]:
+        return still if drift is None else drift[1].proportions(dataset, number)
+
+    return tuple(orders_over_rounds(proportions, rounds, hyper.ring_cost, hyper.reorder_every, hyper.reorder_when))
+
+
+def reorders(method: Method, hyper: Hyper) -> bool:
+    """Whether 2-opt may order the ring more than once."""
+    return method.order == "2-opt" and (hyper.reorder_every > 0 or hyper.reorder_when is not None)
 
 
 def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:

@@ -43,11 +43,11 @@ class Result:
 
     `history` is (rounds, clients) test accuracy after each round's mixing, or the task's main metric (`main`); `curves`
     are the other metrics by name, NaN where a client has none (results of a sweep keep the last round of them). `order`
-    is the ring. The final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each
-    client by name, such as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one
-    for all clients, or one for each. If inputs were standardised, `standardisers` are the N
-    clients' ways to do it, which new data have to go through: `result.model(i)` takes
-    `result.standardisers[i].apply(x)`.
+    is the ring; if it may be ordered anew on the way, `orders` are the rounds (from 1) in which it was, and how. The
+    final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each client by name, such
+    as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one for all clients, or
+    one for each. If inputs were standardised, `standardisers` are the N clients' ways to do it, which new data have to
+    go through: `result.model(i)` takes `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -66,6 +66,7 @@ class Result:
     frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
     curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def task(self) -> TaskName:
@@ -152,6 +153,8 @@ class Result:
             "backend": self.backend,
             "metrics": self.metrics,
         }
+        if self.orders:
+            document["orders"] = [{"round": number, "order": list(order)} for number, order in self.orders]
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -266,6 +269,7 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         backend=document.get("backend", document.get("path", "")),  # "path" in files of version 0.1
         audit=document.get("audit"),
         curves={name: np.array(rows, dtype=np.float64) for name, rows in document.get("curves", {}).items()},
+        orders=tuple((each["round"], tuple(each["order"])) for each in document.get("orders", ())),
     )
 
 

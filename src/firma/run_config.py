@@ -73,6 +73,14 @@ class RunConfig:
     rounds: Annotated[
         int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
+    drift: Annotated[
+        str | None,
+        Field(
+            description="Data that change over rounds: label-shift (class proportions move to a second draw), "
+            "new-classes or new-classes-K (classes that nobody has at first), rotate-DEGREES (inputs are rotated "
+            "further and further); gradually, or with @ROUND, such as label-shift@15, in that round. Default: no drift."
+        ),
+    ] = None
     participation: Annotated[
         float,
         Field(

@@ -22,7 +22,7 @@ _NOT_OPTIONS = (
 )  # fmt: skip
 # Options that results of earlier versions do not record, and the value that they had.
 UNRECORDED_OPTIONS: Mapping[str, Any] = {
-    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification",
+    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification", "drift": "none",
     "attack": "none", "attackers": 0,
 }  # fmt: skip
 

@@ -129,6 +129,14 @@ class Hyper(Readable):
     ring_cost: Literal["cosine", "dot"] = Field(
         "cosine", description="similarity of two clients' class proportions, Eq. 8: cosine or dot"
     )
+    reorder_every: Count = Field(
+        0, description="2-opt orders the ring anew every so many rounds, by the data of that round; 0: never"
+    )
+    reorder_when: Annotated[Share | None, Optional] = Field(
+        None,
+        description="2-opt orders the ring anew when a client's class proportions have moved by more than this since "
+        "it was last ordered (total variation distance, 0 to 1); none: never",
+    )
 
 
 class Split(Readable):
@@ -180,6 +188,7 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
     "local_steps": None, "degree": 4,
     "byzantine": 1, "clip_radius": None,
+    "reorder_every": 0, "reorder_when": None,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import firma
 from conftest import FEATURES, toy_data
+from drifting import drifting_federation
 from firma.attacks import Attack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
@@ -104,6 +105,18 @@ def test_client_sampling_gives_the_figures_of_the_simulation(make_federation, po
     stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 3)
     assert_same(finish(RayFederation(federation, pools[3])), whole, exactly=not averages)
     assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole, not averages)
+
+
+@pytest.mark.parametrize("drift", ["label-shift", "rotate-60@3"])
+@pytest.mark.parametrize("method", ["fedavg", "fibfl++", "frame"])
+def test_data_that_drift_give_the_figures_of_the_simulation(pools, tmp_path, method, drift):
+    """Workers get the rows that their clients ever hold; a checkpoint is taken up by the simulation."""
+    base = drifting_federation(method, drift, "dir-0.1", clients=5, rounds=5, reorder_every=2, personal_epochs=1)
+    federation = replace(base, participation=0.8)
+    whole = finish(Simulation(federation))
+    stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 3)
+    assert_same(finish(RayFederation(federation, pools[3])), whole)
+    assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole)
 
 
 def test_client_sampling_on_a_large_ring(make_federation, pools):

@@ -236,7 +236,8 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
     attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
-    title = f"{facts['dataset']}, {facts['scenario']}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
+    drift = f", drift {facts['drift']}" if "drift" in facts else ""
+    title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
     table = Table("method", title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
     if config.attackers:

@@ -133,18 +133,9 @@ def fingerprint(run: Federation) -> str:
         "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
-    if run.task.name != "classification":
-        facts["task"] = run.task.name
-    if run.task.loss is not None:
-        facts["loss"] = identity(run.task.loss)
+    facts |= _unusual(run)
     if special:
         facts["architecture"] = [architecture.digest(model) for model in run.models]
-    if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
-        facts["participation"] = run.participation
-    if run.edges:
-        facts["edges"] = run.edges
-    if run.attack is not None:
-        facts["attack"] = asdict(run.attack)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())
@@ -153,7 +144,23 @@ def fingerprint(run: Federation) -> str:
     for each in run.data:
         for tensor in (each.inputs, each.labels, each.test_inputs, each.test_labels):
             digest.update(np.ascontiguousarray(tensor.numpy()).data)
+    if run.drift is not None:
+        run.drift.digest(digest.update)
     return digest.hexdigest()
+
+
+def _unusual(run: Federation) -> dict[str, Any]:
+    """What a run has beside the usual; the usual is left out, so that checkpoints of earlier versions are found."""
+    found: dict[str, Any] = {
+        "task": run.task.name if run.task.name != "classification" else None,
+        "loss": identity(run.task.loss) if run.task.loss is not None else None,
+        "participation": run.participation if run.participation != 1.0 else None,
+        "edges": run.edges or None,
+        "attack": asdict(run.attack) if run.attack is not None else None,
+        "drift": run.drift.drift if run.drift is not None else None,
+        "orders": [[start, list(order)] for start, order in run.orders] or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _arrays(state: GroupState) -> Iterator[tuple[str, Array]]:

@@ -9,6 +9,7 @@ import queue
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -168,6 +169,7 @@ class ClientGroup:
         if self.workers.forks:
             self.workers.fork(self, self.clients, self._recipe.mixed)
         self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
+        self._tested_in: dict[int, int] = {}  # by client, the round of that test
 
     @property
     def described(self) -> str:
@@ -185,14 +187,30 @@ class ClientGroup:
         """Training samples of every client; a client that is trained by others may say so only when it has trained."""
         return [len(client.data.labels) for client in self.clients]
 
-    def _derive_heads(self, data: Sequence[ClientData]) -> None:
+    def sizes_in(self, plan: RoundPlan) -> list[int]:
+        """Training samples of every client in the planned round."""
         run = self.federation
+        return self.sizes if run.drift is None else [run.drift.size(number, plan.number) for number in self.numbers]
+
+    def _derive_heads(self, data: Sequence[ClientData]) -> None:
         for row, own in enumerate(data):
-            model = run.models[row % len(run.models)]
-            flat = self.backend.outward(self.stack[row])
-            head = derived_head(model, run.method.head, run.hyper.head_bias, own.labels, run.seed)
-            flat[self.layout.span("head")] = head.to(flat)
-            self.stack[row] = self.backend.inward(flat)
+            self._derive_head(row, own.labels)
+
+    def _derive_head(self, row: int, labels: Tensor) -> None:
+        run = self.federation
+        model = run.models[row % len(run.models)]
+        flat = self.backend.outward(self.stack[row])
+        head = derived_head(model, run.method.head, run.hyper.head_bias, labels, run.seed)
+        flat[self.layout.span("head")] = head.to(flat)
+        self.stack[row] = self.backend.inward(flat)
+
+    def _in_round(self, client: Client, plan: RoundPlan, train: bool, test: bool) -> Client:
+        """The client with its data of the planned round, where data change; inputs only of what is asked for."""
+        drift = self.federation.drift
+        if drift is None:
+            return client
+        data = drift.client(client.number, plan.number, train, test)
+        return replace(client, data=data.to(self.federation.device))
 
     def spans(self, plan: RoundPlan) -> tuple[slice, ...]:
         """The columns of `whole` that the plan shares."""
@@ -236,7 +254,10 @@ class ClientGroup:
         return dict(zip((client.number for client in clients), accuracies, strict=True))
 
     def train_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> float:
-        """One client's local training."""
+        """One client's local training, on its data of the round; a head that is derived from them is derived anew."""
+        client = self._in_round(client, plan, train=True, test=False)
+        if self.federation.drift is not None and self.federation.method.head != "learnt":
+            self._derive_head(self.numbers.index(client.number), client.data.labels)
         attack = self.federation.attack
         lies = attack is not None and attack.lies(client.number)
         start = self.backend.outward(client.parameters).clone() if lies else None
@@ -272,25 +293,48 @@ class ClientGroup:
                 client.parameters.copy_(client.memory[TRAINED])
         if overrides(self._recipe.algorithm, "after_mixing"):
             for client in self._clients(self.changed(plan)):
-                after_mixing(self.backend, client, self._job(plan), plan)
+                now = self._in_round(client, plan, train=False, test=False)
+                after_mixing(self.backend, now, self._job(plan), plan)
 
     def _job(self, plan: RoundPlan) -> Job:
         return Job(self._recipe, plan.phases, self.federation.hyper.batch, clients=self.federation.clients)
 
     def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
         """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
-        clients = self._clients(self.changed(plan)) if self._tested else self.clients
-        numbers = (client.number for client in clients)
-        self._tested |= zip(numbers, self.workers.each(clients, self.test_one, plan), strict=True)
+        clients = self._to_test(plan)
+        fresh = {client.number for client in clients}
+        # After a restart, the others have the personal models that they had before, and need their metrics only.
+        others = [each for each in self.clients if each.number not in fresh and each.number not in self._tested]
+        for some, work in ((clients, self.test_one), (others, self.score_one)):
+            found = self.workers.each(some, work, plan)
+            self._tested |= zip((client.number for client in some), found, strict=True)
+            self._tested_in |= dict.fromkeys((client.number for client in some), plan.number)
         by_client = [self._tested[number] for number in self.numbers]
         return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
+    def _to_test(self, plan: RoundPlan) -> Sequence[Client]:
+        """The clients whose model or data the round may have changed: in the first round all."""
+        drift, before = self.federation.drift, plan.number - 1
+        if plan.number == 0:
+            return self.clients
+        changed = self._clients(self.changed(plan))
+        if drift is None:
+            return changed
+        known = {client.number for client in changed}
+        known |= {n for n in self.numbers if not drift.same(n, self._tested_in.get(n, before), plan.number)}
+        return [client for client in self.clients if client.number in known]
+
     def test_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
+        """A client's metrics after the round, with its personal model made anew, if it has one."""
+        if self._recipe.personal is not None:
+            now = self._in_round(client, plan, train=True, test=False)
+            personalise(self.backend, trainer, now, self._job(plan), plan, self.federation.seed)
+        return self.score_one(trainer, client, plan)
+
+    def score_one(self, trainer: Trainer, client: Client, plan: RoundPlan) -> dict[str, float]:
         """Every metric of the task on one client's test data and, where asked for, on its training data."""
         task = self.federation.task
-        if self._recipe.personal is not None:
-            personalise(self.backend, trainer, client, self._job(plan), plan, self.federation.seed)
-        client = tested(client)
+        client = tested(self._in_round(client, plan, task.train_curves, test=True))
         with seeded(self.backend, self.federation.seed, "evaluation", client.number):
             found = metrics(self.backend, trainer, client, task, test=True)
             if not task.train_curves:
@@ -369,7 +413,7 @@ class ClientGroup:
 
     def restore(self, state: GroupState) -> None:
         """Continue from a state of the same clients in the same order."""
-        self._tested = {}
+        self._tested, self._tested_in = {}, {}
         self.stack.copy_(read_only(state["parameters"]))
         for client, saved in zip(self.clients, state["memory"], strict=True):
             for name, tensor in client.memory.items():

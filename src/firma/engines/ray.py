@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.actor_pool import ActorPool, pack
+from firma.engines.actor_pool import ActorPool, Packed, pack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import backend_for
+from firma.engines.drifting_data import DriftingData
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.placement import groups, sent_between, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
@@ -48,12 +49,17 @@ class RayFederation:
         self.buffers: list[dict[str, Tensor]] = []
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
-        self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
+        self._data = [ray().put(self._group_data(numbers)) for numbers in self._groups]
         self._code = code_of(run.models, run.task.functions)
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
         self.described = f"{backend.described(sum(threads))} in {len(self._groups)} processes on Ray"
+
+    def _group_data(self, numbers: Sequence[int]) -> Packed | DriftingData:
+        """What a group needs: its clients' data, or, where they change, the rows of all rounds."""
+        drift = self.federation.drift
+        return pack([self.federation.data[n] for n in numbers]) if drift is None else drift.for_clients(numbers)
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
@@ -99,7 +105,7 @@ class RayFederation:
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
-            part = replace(run, data=(), models=models, workers=slot.threads)
+            part = replace(run, data=(), drift=None, models=models, workers=slot.threads)
             try:
                 started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
             except (TypeError, RuntimeError, AttributeError) as error:  # from the model's own pickling
@@ -142,7 +148,7 @@ class RayFederation:
     def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation
         ring = run.ring(plan)
-        match kind_of(plan.mixing).mixture(plan, ring, run.sizes, accuracies):
+        match kind_of(plan.mixing).mixture(plan, ring, run.sizes_in(plan.number), accuracies):
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):

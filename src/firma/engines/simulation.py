@@ -84,7 +84,7 @@ class Simulation:
         if self.audit is not None or run.wire != "float32":
             return self._exchange(plan, accuracies, self.audit or Audit(neighbours(run.order)))
         shared, ring = self._group.shared(plan), run.ring(plan)
-        match kind.mixture(plan, ring, self.sizes, accuracies):
+        match kind.mixture(plan, ring, self._group.sizes_in(plan), accuracies):
             case Blocks() as blocks:
                 self._group.mix(plan, blocks)
             case Average(by_client):
@@ -112,8 +112,8 @@ class Simulation:
         spans = self._group.spans(plan)
         whole = torch.cat([outward, self._group.whole[:, self.layout.size :]], 1)
         shared = torch.cat([whole[:, each] for each in spans], 1)
-        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self.sizes
-        if plan.participants is not None or plan.graph is not None:
+        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self._group.sizes_in(plan)
+        if plan.participants is not None or plan.graph is not None or ring != run.order:
             audit.neighbours_in[plan.number] = neighbours_in(plan, ring)
         audit.on_graph = audit.on_graph or plan.graph is not None
         members = {

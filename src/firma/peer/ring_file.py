@@ -21,7 +21,7 @@ from firma.models.build import ModelSpec, checked_name, run_settings
 from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
-from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Preset, hyper_for, sentence, split_for
 from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -187,6 +187,11 @@ def _parsed(what: str, path: Path) -> dict[str, Any]:
 
 def checked(values: Mapping[str, Any]) -> Ring:
     """A ring from plain data; every mistake is one sentence."""
+    if "drift" in values:
+        raise BadInput(
+            f"ring file: drift = {values['drift']!r}: the data of real members are their own and change by themselves; "
+            "remove it, or simulate drift with firma run --drift"
+        )
     try:
         ring = Ring.model_validate(dict(values))
     except ValidationError as error:
@@ -199,6 +204,12 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if ring.flower is None:
         _check_model(ring)
     row, hyper = ring.row, ring.hyper
+    for name in ("reorder_every", "reorder_when"):
+        if getattr(hyper, name) != NEUTRAL_SETTINGS[name]:
+            raise BadInput(
+                f"ring file: {name} = {getattr(hyper, name)}: real members order the ring when it forms or when "
+                "somebody is lost, not every so many rounds; remove it"
+            )
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
         raise BadInput(

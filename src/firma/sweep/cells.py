@@ -128,7 +128,7 @@ class Label:
 
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float | str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Such as "paper rate=0.001 rounds=2"."""
@@ -148,11 +148,13 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])
     sizes = {"clients": config["clients"] + len(config["dropped"]), "rounds": config["rounds"]}
-    unusual: dict[str, float] = {
+    unusual: dict[str, float | str] = {
         name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)
     }
     if (share := config.get("participation", 1.0)) != 1.0:
         unusual["participation"] = share
     if count := config.get("attackers", 0):
         unusual[config["attack"]] = count
+    if "drift" in config:
+        unusual["drift"] = config["drift"]
     return Label(preset, settings, unusual)

@@ -25,6 +25,7 @@ from typing import Any
 
 from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import load_dataset
+from firma.data.drift import parse_drift
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
 from firma.errors import BadInput, unknown
@@ -220,6 +221,8 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     split_for(config.preset, config.settings)
     if config.scenario is not None:
         parse(config.scenario)
+    if config.drift is not None:
+        parse_drift(config.drift)
     data = (config.dataset, config.task)
     if data not in sources:
         sources[data] = _source(*data)
