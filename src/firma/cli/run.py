@@ -225,7 +225,7 @@ def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) ->
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
     """The comparison table and, where asked for, the audit's findings."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from firma.cli.console import out, print_table
     from firma.comparison import compare
@@ -236,7 +236,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
     title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
-    table = Table("method", title=f"{title} (preset {config.preset})")
+    table = Table(Column("method", overflow="fold"), title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
     for column in columns:
         table.add_column(column, justify="right")
