@@ -32,9 +32,10 @@ _PREFIXES = ("optimiser.", "buffer.", f"{PERSONAL}.buffer.")
 
 
 def title(algorithm: Algorithm) -> str:
-    """What an algorithm is called in sentences: its name, or MODULE:CLASS of one of the user's own."""
+    """What an algorithm is called in sentences: its name, or MODULE:CLASS of one that has none."""
     kind = type(algorithm)
-    return f"{kind.__module__}:{kind.__qualname__}" if is_own(algorithm) else algorithm.name
+    named = kind is Algorithm or algorithm.name != Algorithm.name
+    return algorithm.name if named else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def is_own(algorithm: Algorithm) -> bool:
