@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 import firma
-from firma.algorithms.catalogue import algorithm_of, own_algorithm
+from firma.algorithms.catalogue import algorithm_of, resolved
 from firma.atomic_files import check_writable
 from firma.attacks import drawn_attack, poisoned
 from firma.data.dataset import Dataset, OnProgress, load_dataset
@@ -130,7 +130,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    rows = [replace(row, algorithm=own_algorithm(str(row.algorithm))) if _own_algorithm(row) else row for row in rows]
+    rows = [resolved(row) for row in rows]
     model = model_spec(config.model, config.model_set, config.head)
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
@@ -288,11 +288,6 @@ def _own(row: Method) -> Method:
             stacklevel=2,
         )
     return row
-
-
-def _own_algorithm(row: Method) -> bool:
-    """Whether the row names code of the user's own."""
-    return isinstance(row.algorithm, str) and ":" in row.algorithm
 
 
 def _check_participation(share: float, clients: int, method: Method) -> None:

@@ -3,6 +3,7 @@
 This module imports the standard library only, so that the table can be read without loading anything else.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
@@ -202,7 +203,7 @@ def lookup(name: str) -> Method:
     if base not in METHODS:
         raise unknown("method", base, METHODS)
     row = METHODS[base]
-    for change in changes.split(",") if colon else ():
+    for change in _split(changes) if colon else ():
         column, _, value = change.partition("=")
         if column not in COLUMNS:
             raise unknown(f"method {name!r}: column", column, COLUMNS)
@@ -210,12 +211,22 @@ def lookup(name: str) -> Method:
     return check(replace(row, name=name))
 
 
+def _split(changes: str) -> list[str]:
+    """Changes of columns, which commas separate; not those between parentheses, as in algorithm=mine:Mine(a=1,b=2)."""
+    return re.split(r",(?![^(]*\))", changes)
+
+
+def own_algorithm(row: Method) -> bool:
+    """Whether the algorithm is code of the user's own: an object, or MODULE:CLASS."""
+    return not isinstance(row.algorithm, str) or ":" in row.algorithm
+
+
 def check(row: Method) -> Method:
     """The row itself, if every column has an allowed value and the columns fit together."""
     what = f"method {row.name!r}"
     for column, allowed in COLUMNS.items():
         value = getattr(row, column)
-        if column == "algorithm" and (not isinstance(value, str) or ":" in value):
+        if column == "algorithm" and own_algorithm(row):
             continue  # of the user's own: an object, or MODULE:CLASS
         if value not in allowed:
             choice = f"must be one of {', '.join(allowed)}{suggestion(value, allowed)}"
@@ -258,7 +269,9 @@ def _check_mixing(row: Method, what: str) -> None:
     if row.order == "bandwidth" and row.topology not in ("ring", "all-reduce"):
         raise BadInput(f"{what}: order = 'bandwidth' requires topology = 'ring' or 'all-reduce'")
     if row.warmup == "yes" and row.algorithm != "plain":
-        raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+        raise BadInput(
+            f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}; use warmup = 'no'"
+        )
 
 
 def _check_combine(row: Method, what: str) -> None:

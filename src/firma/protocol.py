@@ -70,6 +70,7 @@ class Expected:
 
 Exchanges = Generator[Exchange, dict[int, Message], "Tensor"]  # returns the member's new shared parameters
 Score = Callable[[int, "Tensor"], float]  # how good a neighbour's extractor is, whatever the neighbour claims
+Aggregate = Callable[["Tensor", "Tensor"], "Tensor"]  # a server's vector (q,) from (n, q) and the clients' weights (n,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Participant:
 
     `shared` is the flat extractor, or the whole flat model where the plan shares it. What is sent is encoded as `wire`;
     what a member keeps of its own is never rounded. With `score` the gate uses it instead of the neighbours' claims.
+    A server with `aggregate` computes what it sends by it; the default is the weighted mean.
     """
 
     me: int
@@ -98,6 +100,7 @@ class Participant:
     wire: Wire = "float32"
     score: Score | None = None
     suspect: Callable[[Mismatch], None] | None = None  # told of members that disagree on what they hold
+    aggregate: Aggregate | None = None
 
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:

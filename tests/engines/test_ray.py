@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -318,3 +320,59 @@ def test_toy_data_are_what_the_groups_get(make_federation, pools):
         np.testing.assert_array_equal(x, data.inputs)
         np.testing.assert_array_equal(y, data.labels)
         assert not x.flags.writeable, "not shared through the object store"
+
+
+RECIPES = Path(__file__).parents[2] / "examples" / "methods"
+
+
+@pytest.fixture
+def recipes(monkeypatch, tmp_path):
+    """The recipes for methods in the current folder, which no worker knows."""
+    for path in RECIPES.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text())
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for path in RECIPES.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "fedavg:algorithm=fedprox:FedProx",
+        "fedavg:weights=equal,algorithm=scaffold:Scaffold",
+        "fedavg:algorithm=fedadam:FedAdam",
+        "rdfl:algorithm=moon:Moon",
+    ],
+)
+def test_methods_of_ones_own_run_on_ray_too(make_federation, pools, recipes, row, processes):
+    """A server with an aggregate of its own gives the same bits: it sees the same rows in the same order."""
+    federation = replace(make_federation(row, 5), participation=0.8)
+    exactly = "fedadam" in row or "moon" in row
+    assert_same(finish(RayFederation(federation, pools[processes])), finish(Simulation(federation)), exactly)
+
+
+def test_a_servers_state_survives_a_lost_process_and_a_resume(make_federation, pools, recipes, tmp_path):
+    federation = make_federation("fedavg:algorithm=fedadam:FedAdam(rate=0.03)", 5, rounds=6)
+    whole = finish(Simulation(federation))
+    rounds = RayFederation(federation, pools[3], RunCheckpoints(tmp_path / "saved", federation)).rounds()
+    for _ in range(3):
+        next(rounds)
+    os.kill(answers(pools[3].slots[0].actor.ready.remote()), signal.SIGKILL)
+    next(rounds)
+    rounds.close()
+    again = RayFederation(federation, pools[3], RunCheckpoints(tmp_path / "saved", federation))
+    assert_same(finish(again), whole, exactly=True)
+    resumed = Simulation(federation, checkpoints=RunCheckpoints(tmp_path / "saved", federation))
+    assert_same(finish(resumed), whole, exactly=True)
+
+
+def test_a_hook_that_fails_on_ray_says_where(make_federation, pools, recipes):
+    (recipes / "fedprox.py").write_text(
+        "import firma\nclass FedProx(firma.Algorithm):\n    def after_training(self, one):\n        one.nothing\n"
+    )
+    federation = make_federation("fedavg:algorithm=fedprox:FedProx", 5)
+    with pytest.raises(firma.BadInput, match=r"after_training for client \d in round 1 failed") as caught:
+        finish(RayFederation(federation, pools[3]))
+    assert "one.nothing" in str(caught.value)

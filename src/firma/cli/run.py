@@ -225,7 +225,7 @@ def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) ->
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
     """The comparison table and, where asked for, the audit's findings."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from firma.cli.console import out, print_table
     from firma.comparison import compare
@@ -238,7 +238,7 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
     drift = f", drift {facts['drift']}" if "drift" in facts else ""
     title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
-    table = Table("method", title=f"{title} (preset {config.preset})")
+    table = Table(Column("method", overflow="fold"), title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
     if config.attackers:
         main = results[0].main

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from firma.attacks import TRAINED, believes_itself, lie
 from firma.engines.engine import Federation
+from firma.engines.server import Server, server_of
 from firma.engines.worker_processes import WorkerProcesses, obstacle, share_memory, shared_empty
 from firma.mixing.combine import Gossip, combined, common
 from firma.mixing.kind import kind_of
@@ -131,11 +132,15 @@ Rows = slice | list[int]  # of a group's stack
 
 
 class GroupState(TypedDict):
-    """All that clients keep between rounds: (n, P) parameters, and each client's memory as named arrays."""
+    """All that clients keep between rounds: (n, P) parameters, and each client's memory as named arrays.
+
+    `server` is what a star's server keeps, if there is one and it is with this group; else empty.
+    """
 
     numbers: list[int]
     parameters: Array
     memory: list[dict[str, Array]]
+    server: dict[str, Array]
 
 
 class ClientGroup:
@@ -170,6 +175,8 @@ class ClientGroup:
             self.workers.fork(self, self.clients, self._recipe.mixed)
         self._tested: dict[int, dict[str, float]] = {}  # by client, as of the last test
         self._tested_in: dict[int, int] = {}  # by client, the round of that test
+        self.server: Server | None = server_of(federation, self._recipe)
+        self._served = False  # on a cluster, the first group's server is used, and saved
 
     @property
     def described(self) -> str:
@@ -297,7 +304,13 @@ class ClientGroup:
                 after_mixing(self.backend, now, self._job(plan), plan)
 
     def _job(self, plan: RoundPlan) -> Job:
-        return Job(self._recipe, plan.phases, self.federation.hyper.batch, clients=self.federation.clients)
+        return Job(
+            self._recipe,
+            plan.phases,
+            self.federation.hyper.batch,
+            clients=self.federation.clients,
+            seed=self.federation.seed,
+        )
 
     def test(self, plan: RoundPlan) -> dict[str, NDArray[np.float64]]:
         """(n,) every metric after the planned round; a client that the round did not change is not tested again."""
@@ -402,6 +415,44 @@ class ClientGroup:
         shared[self.changed(plan)] = torch.cat([read_only(piece) for piece in pieces])
         self.put(plan, shared)
 
+    def outward_shared(self, plan: RoundPlan) -> Tensor:
+        """(n, q) what clients send, a copy in torch's layout: shared parameters, then the vectors mixed with them."""
+        size = self.layout.size
+        whole = torch.cat([self.backend.outward(self.stack), self.whole[:, size:]], 1)
+        return torch.cat([whole[:, each] for each in self.spans(plan)], 1)
+
+    def put_outward(self, plan: RoundPlan, shared: Tensor) -> None:
+        """The inverse: write (n, q), or (q,) for all clients, to where it belongs."""
+        size, at = self.layout.size, 0
+        whole = torch.cat([self.backend.outward(self.stack), self.whole[:, size:]], 1)
+        for each in self.spans(plan):
+            whole[:, each], at = shared[..., at : at + each.stop - each.start], at + each.stop - each.start
+        self.stack.copy_(self.backend.inward(whole[:, :size]))
+        self.whole[:, size:] = whole[:, size:]
+
+    def sent(self, plan: RoundPlan, numbers: Sequence[int]) -> Array:
+        """(clients, q) what some clients send to a server on another node."""
+        row = {number: row for row, number in enumerate(self.numbers)}
+        return _array(self.outward_shared(plan)[[row[number] for number in numbers]])
+
+    def serve(
+        self, plan: RoundPlan, weights: Mapping[int, float], owners: Sequence[Sequence[int]] = (), *remote: Array
+    ) -> Array:
+        """(q,) what the server sends, given clients' weights; `remote` is what `owners` on other nodes have sent."""
+        assert self.server is not None
+        own = self.outward_shared(plan)
+        found = {number: own[row] for row, number in enumerate(self.numbers) if number in weights}
+        for numbers, rows in zip(owners, remote, strict=True):
+            found |= zip(numbers, read_only(rows).to(own), strict=True)
+        order = sorted(found)
+        self._served = True
+        shares = torch.tensor([weights[number] for number in order])
+        return _array(self.server.aggregate(plan, order, torch.stack([found[number] for number in order]), shares))
+
+    def take(self, plan: RoundPlan, vector: Array) -> None:
+        """Every client takes over what a server sends."""
+        self.put_outward(plan, read_only(vector).to(self.whole))
+
     def outward(self) -> Tensor:
         """(n, P) parameters as torch lays them out, as they are tested: of the personal models, if there are any."""
         return self.backend.outward(torch.stack([tested(client).parameters for client in self.clients]))
@@ -409,7 +460,9 @@ class ClientGroup:
     def state(self) -> GroupState:
         """All that clients keep between rounds; nothing is copied, so use it before they train on."""
         memory = [{name: _array(tensor) for name, tensor in client.memory.items()} for client in self.clients]
-        return {"numbers": self.numbers, "parameters": _array(self.stack), "memory": memory}
+        kept = self.server.state() if self.server is not None and self._served else {}
+        server = {name: _array(tensor) for name, tensor in kept.items()}
+        return {"numbers": self.numbers, "parameters": _array(self.stack), "memory": memory, "server": server}
 
     def restore(self, state: GroupState) -> None:
         """Continue from a state of the same clients in the same order."""
@@ -418,6 +471,9 @@ class ClientGroup:
         for client, saved in zip(self.clients, state["memory"], strict=True):
             for name, tensor in client.memory.items():
                 tensor.copy_(read_only(saved[name]))
+        if self.server is not None and state["server"]:
+            self.server.restore({name: read_only(array) for name, array in state["server"].items()})
+            self._served = True
 
     def close(self) -> None:
         """Stop the threads."""

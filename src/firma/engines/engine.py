@@ -23,6 +23,7 @@ from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.backend import Backend
+from firma.training.hooks import fitted
 from firma.training.local_step import ClientData, Recipe, elements, recipe
 
 
@@ -71,7 +72,7 @@ class Federation:
         """What local training is made of."""
         shares = "extractor" if self.method.shares == "nothing" else self.method.shares
         shared = self.models[0].layout().shared(shares)
-        algorithm = algorithm_of(self.method, self.hyper).fitted(self.models[0])
+        algorithm = fitted(algorithm_of(self.method, self.hyper), self.models[0])
         return recipe(self.method, self.hyper, self.task, algorithm, shared, self.models[0].outputs)
 
     def sent_elements(self, plan: RoundPlan) -> int:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.engines.actor_pool import ActorPool, Packed, pack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import backend_for
@@ -27,6 +28,7 @@ from firma.mixing.combine import Common, Gossip
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
+from firma.training.algorithm import overrides
 
 _FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
 _ATTEMPTS = 5  # per round, each with new processes for those that were lost
@@ -50,7 +52,9 @@ class RayFederation:
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
         self._data = [ray().put(self._group_data(numbers)) for numbers in self._groups]
-        self._code = code_of(run.models, run.task.functions)
+        algorithm = algorithm_of(run.method, run.hyper)
+        self._code = code_of(run.models, (*run.task.functions, *type(algorithm).__mro__))
+        self._has_server = overrides(algorithm, "aggregate")
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
@@ -152,7 +156,8 @@ class RayFederation:
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
-                return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
+                shares = dict(zip(sorted(ring), weights.tolist(), strict=True))
+                return self._serve(plan, shares) if self._has_server else self._average(plan, shares)
             case Common(clients):
                 return self._combine_all(plan, clients)
             case Gossip() as gossip:
@@ -204,6 +209,14 @@ class RayFederation:
         ]
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
         return self._ask("adopt", plan, *mean)
+
+    def _serve(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
+        """A server with an `aggregate` of its own, in the first group's process: all others send it what they have."""
+        owners = [[number for number in numbers if number in weights] for numbers in self._groups[1:]]
+        there = [(group, numbers) for group, numbers in enumerate(owners, 1) if numbers]
+        rows = [self._call(group, "sent", plan, numbers) for group, numbers in there]
+        vector = self._call(0, "serve", plan, weights, [numbers for _, numbers in there], *rows)
+        return self._ask("take", plan, vector)
 
     def _collected(self) -> tuple[Tensor | None, list[dict[str, Tensor]]]:
         """(N, P) parameters as torch lays them out and private buffers; nothing if too much for one process."""

@@ -3,13 +3,19 @@
 With a robust combine the server combines the clients' parameters otherwise, and all count alike.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from firma.mixing.combine import Common, common
 from firma.mixing.kind import FLOAT, NUMBER, Average, ByClient, Cost
 from firma.mixing.weights import by_size, in_average
 from firma.protocol import SERVER, Exchange, Exchanges, Expected, Message, Participant, Score, state
 from firma.schedule import RoundPlan
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NEEDS_SERVER = True
 
@@ -37,14 +43,23 @@ def server(plan: RoundPlan, one: Participant) -> Exchanges:
     clients = tuple(one.order)
     nothing = Message(state(plan, one.shared[:0]))
     arrived = yield Exchange((), clients, nothing, (plan.number, 0))
+    made = _combined(plan, one, [arrived[client] for client in sorted(clients)])
+    yield Exchange(clients, (), Message(state(plan, made), wire=one.wire), (plan.number, 0))
+    return made
+
+
+def _combined(plan: RoundPlan, one: Participant, arrived: Sequence[Message]) -> Tensor:
+    """(q,) what the server makes of the messages: their average, or what the method's own `aggregate` says."""
     if plan.combine != "mean":
-        mean = common(plan, [arrived[client].state.values for client in sorted(clients)])
-    else:
-        total = sum(message.weight or 0.0 for message in arrived.values())
-        mean = one.shared
-        for client in clients:
-            mean = mean + arrived[client].state.values * ((arrived[client].weight or 0.0) / total)
-    yield Exchange(clients, (), Message(state(plan, mean), wire=one.wire), (plan.number, 0))
+        return common(plan, [message.state.values for message in arrived])
+    weights = by_size([message.weight or 0.0 for message in arrived])
+    if one.aggregate is not None:
+        import torch  # only where something is computed: rings are analysed without it
+
+        return one.aggregate(torch.stack([each.state.values for each in arrived]), torch.from_numpy(weights))
+    mean = one.shared
+    for message, share in zip(arrived, weights.tolist(), strict=True):
+        mean = mean + message.state.values * share
     return mean
 
 

@@ -14,7 +14,7 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, Method, lookup
+from firma.methods import DEFAULT_METHOD, Method, lookup, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
@@ -196,6 +196,11 @@ def checked(values: Mapping[str, Any]) -> Ring:
         ring = Ring.model_validate(dict(values))
     except ValidationError as error:
         raise BadInput(f"ring file: {sentence(error)}") from None
+    if own_algorithm(lookup(ring.method)):
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: its algorithm is code of your own, which peers do not run; use it "
+            "with firma run, and choose a method of the table here"
+        )
     _check_flower(ring)
     _check_members(ring)
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from firma.algorithms.catalogue import reference_of
 from firma.data.catalogue import SIZES, Size
 from firma.methods import lookup, stable_columns
 from firma.models.reference import Reference, parsed
@@ -110,9 +111,11 @@ def as_options(cell: Cell) -> dict[str, Any]:
 
 
 def references(options: Mapping[str, Any]) -> list[Reference]:
-    """The code of the user's own that options refer to as MODULE:FUNCTION."""
+    """The code of the user's own that options refer to as MODULE:FUNCTION, that of a method's algorithm included."""
     values = [each for value in options.values() for each in (value if isinstance(value, list) else [value])]
-    found = (parsed(each) for each in values if isinstance(each, str))
+    found = [parsed(each) for each in values if isinstance(each, str)]
+    if "method" in options:
+        found.append(reference_of(lookup(options["method"])))
     return [each for each in found if each is not None]
 
 

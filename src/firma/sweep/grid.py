@@ -23,6 +23,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from firma.algorithms.catalogue import resolved
 from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import load_dataset
 from firma.data.drift import parse_drift
@@ -211,12 +212,13 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     if not isinstance(config.method, str) or not isinstance(config.dataset, str):
         raise BadInput(f"method = {config.method!r} and dataset = {config.dataset!r}: must be text")
     others, sources, models = _other_options(config), known.sources, known.models
-    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric))
+    resolved(lookup(config.method))
+    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric, config.method))
     if wanted not in models:
-        models[wanted] = model_spec(config.model, config.model_set, config.head), code_hashes(others)
+        spec = model_spec(config.model, config.model_set, config.head)
+        models[wanted] = spec, code_hashes(others | {"method": config.method})
     model, code = models[wanted]
     code = code | _wiring_hashes(config)
-    lookup(config.method)
     hyper_for(config.method, config.preset, run_settings(model, config.settings))
     split_for(config.preset, config.settings)
     if config.scenario is not None:

@@ -24,6 +24,7 @@ from firma.tasks.losses import described, objective
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.algorithm import PERSONAL, START, Algorithm, is_plain, overrides
 from firma.training.clipping import Clip
+from firma.training.hooks import check_memory, declared, mixed, sees_parameters, title
 from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
@@ -156,9 +157,11 @@ class Recipe:
         """Which parts the compiled kernels do not have, for people; empty for a plain recipe."""
         names = [transform.name for transform in self.transforms]
         if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
-            names.append(f"the local step of {self.algorithm.name}")
+            names.append(f"the local step of {title(self.algorithm)}")
+        elif sees_parameters(self.algorithm):
+            names.append(f"the hooks of {title(self.algorithm)}")  # which see parameters in torch's layout
         elif any(size > 1 for size in self.algorithm.mixed(elements(self.shared)).values()):
-            names.append(f"the vectors of {self.algorithm.name}")  # which have torch's layout, as others may expect
+            names.append(f"the vectors of {title(self.algorithm)}")  # which have torch's layout, as others may expect
         if loss := described(self.objective):
             names.insert(0, loss)
         return ", ".join(names)
@@ -168,7 +171,7 @@ class Recipe:
         """Vectors that are mixed beside the shared parameters: names and sizes."""
         tuning = self.personal
         told = {CLASS_SHARES: tuning.classes} if tuning is not None and tuning.share is None else {}
-        return {**self.algorithm.mixed(elements(self.shared)), **told}
+        return {**mixed(self.algorithm, elements(self.shared)), **told}
 
     def memory(self, start: Tensor) -> Memory:
         """What a client that starts from these parameters (P,) remembers, as it is before the first round.
@@ -178,17 +181,18 @@ class Recipe:
         kept = optimiser_memory(len(start), start.device) if self.persistent else {}
         for transform in self.transforms:
             kept |= {name: tensor.to(start.device) for name, tensor in transform.memory(len(start)).items()}
-        own = self.algorithm.memory(start, elements(self.shared))
-        if PERSONAL in own and self.personal is not None:
-            raise BadInput(
-                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; "
-                "use personal = 'none'"
-            )
-        kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
-        if not is_plain(self.algorithm):
-            kept[START] = start.clone()
         if self.personal is not None:
             kept[PERSONAL] = start.clone()
+        if not is_plain(self.algorithm):
+            own = declared(self.algorithm, "memory", start.clone(), elements(self.shared))
+            if PERSONAL in own and self.personal is not None:
+                raise BadInput(
+                    f"{title(self.algorithm)} has a personal model of its own, so nothing else may make one; "
+                    "use personal = 'none'"
+                )
+            check_memory(self.algorithm, own, start, kept, self.mixed)
+            kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
+            kept[START] = start.clone()
         return kept
 
 
@@ -295,6 +299,7 @@ class Job:
     batch: int
     number: int = 0  # of the round, from 0
     clients: int = 1  # in the federation
+    seed: int = 0  # of the run
 
 
 class Trainer(Protocol):

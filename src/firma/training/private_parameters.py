@@ -11,6 +11,7 @@ from torch import nn
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.training.algorithm import Algorithm
+from firma.training.hooks import is_private
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
@@ -20,7 +21,7 @@ def with_private(model: SplitModel, method: Method, algorithm: Algorithm) -> Spl
     found = frozenset(
         name
         for name, owner in _owned(model)
-        if (method.private == "norm" and isinstance(owner, _NORMS)) or algorithm.is_private(name, owner)
+        if (method.private == "norm" and isinstance(owner, _NORMS)) or is_private(algorithm, name, owner)
     )
     return replace(model, private=found) if found else model
 
