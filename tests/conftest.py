@@ -95,9 +95,8 @@ def make_federation() -> Make:
     def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, backend="auto", **changes):  # type: ignore[no-untyped-def]
         base = {"batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01, "inner_steps": 2}
         row = lookup(method) if isinstance(method, str) else method
-        numbers = PAPER_NUMBERS.get(row.base, {})
-        base |= {name: numbers[name] for name in ("attraction", "retention") if name in numbers}
-        hyper = Hyper(**(base | changes))
+        special = {name: value for name, value in PAPER_NUMBERS.get(row.base, {}).items() if name not in base}
+        hyper = Hyper(**(base | special | changes))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             model = SplitModel(*mlp((FEATURES,), CLASSES, 16, 8))

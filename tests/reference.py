@@ -34,6 +34,10 @@ class Numbers:
     gamma_end: float = 0.05
     warmup_model: bool = False
     share: float = 1.0  # of the sites, that take part in a round
+    mu: float = 0.0  # of the proximal term
+    e_p: int = 0  # epochs of a personal model, by SGD
+    lr_p: float = 0.01
+    share_p: float | str = 1.0  # how far the personal model goes from the mixed one to the tuned one, or auto
     attraction: float = 0.1  # λ of Ditto and pFedMe
     alpha: float = 0.5  # of APFL
     alpha_learnt: bool = True

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from firma.methods import COLUMNS, METHODS, PAPER_METHODS, columns
+from firma.run_config import RunConfig
 from tests.processes import running, wait_until
 
 QUICK = ["--rounds", "2", "--set", "extractor_epochs=1", "--set", "epochs=1"]
@@ -33,7 +35,7 @@ def test_run_json_is_the_interface(command):
 
 def test_run_prints_a_table_over_seeds_and_writes_results(command, tmp_path):
     folder = tmp_path / "new" / "folder"
-    code, out, _ = command("run", "--method", "all", "--seeds", "2", "--out", str(folder), *QUICK)
+    code, out, _ = command("run", "--method", "paper", "--seeds", "2", "--out", str(folder), *QUICK)
     assert code == 0
     for word in ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++", "±", "Gini", "2 seeds"):
         assert word in out
@@ -146,14 +148,72 @@ def test_audit_is_shown(command):
     assert "audit fedavg: 20 messages, 20 contain a head, 20 not between ring neighbours" in " ".join(out.split())
 
 
-def test_methods_prints_the_design_table(command):
-    _, out, _ = command("methods")
-    assert "2-opt" in out
-    assert "all four core" in out
+def test_methods_lists_every_method_in_its_group_within_80_columns(command):
+    code, out, _ = command("methods")
+    assert code == 0
+    assert max(len(line) for line in out.splitlines()) <= 80
+    parts = re.split(r"^(With a server|Without a server|Without communication)$", out, flags=re.MULTILINE)
+    listed = {
+        title: re.findall(r"^    (\S+) ", text, re.MULTILINE)
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+    assert sorted(name for names in listed.values() for name in names) == sorted(METHODS)
+    assert all(
+        (METHODS[name].topology == "star") == (title == "With a server") for title in listed for name in listed[title]
+    )
+    assert listed["Without communication"] == ["local"]
+
+
+def test_methods_shows_the_design_table_within_80_columns(command):
+    _, out, _ = command("methods", "--table")
+    assert max(len(line) for line in out.splitlines()) <= 80
+    cells = [line.split() for line in out.splitlines() if line.strip()]
+    found = {name: [] for name in METHODS}
+    for first, *others in cells:
+        if first in found:
+            found[first] += others
+    assert found == {name: list(columns(row).values()) for name, row in METHODS.items()}
+
+
+def test_methods_shows_one_method_in_full(command):
+    code, out, _ = command("methods", "fedprox", "fedper:topology=all-reduce")
+    assert code == 0
+    plain = " ".join(re.sub("[│┌┐└┘├┤─┬┴┼]", " ", out).split())
+    for word in ("Li et al. (MLSys 2020)", "‖w - w_server‖²", "rate 0.01, epochs 5, proximal 0.01", "With a server",
+                 "topology all-reduce (fedper: star)", "stays private head", "Without a server"):  # fmt: skip
+        assert word in plain, plain
+    code, _, err = command("methods", "fedpox")
+    assert (code, err) == (
+        2,
+        f"firma: method 'fedpox' is unknown (did you mean 'fedprox'?); firma methods lists all {len(METHODS)}\n",
+    )
+
+
+def test_methods_as_json_hold_everything(command):
     _, out, _ = command("methods", "--json")
     rows = {row["name"]: row for row in json.loads(out)["methods"]}
+    assert list(rows) == list(METHODS)
     assert rows["fibfl++"]["order"] == "2-opt"
     assert rows["fibfl"]["properties"]["private head"]
+    assert rows["fedbabu"]["private_parts"] == "head, personal model"
+    for name, row in rows.items():
+        assert {column: row[column] for column in COLUMNS} == columns(METHODS[name])
+        assert all(row[key] for key in ("description", "equation", "reference", "numbers", "recommended_numbers"))
+    _, out, _ = command("methods", "fedbn", "--json")
+    assert [row["name"] for row in json.loads(out)["methods"]] == ["fedbn"]
+
+
+def test_words_stand_for_several_methods(command):
+    """Each row once, in the order asked for."""
+    words = ["--method", "fedbn", "--method", "paper", "--method", "fedavg", "--set", "epochs=0"]
+    changes = ["--set", "extractor_epochs=0", "--set", "head_epochs=0", "--rounds", "1", "--clients", "2", "--json"]
+    code, out, err = command("run", *words, *changes)
+    assert code == 0, err
+    assert [each["method"] for each in json.loads(out)["results"]] == ["fedbn", *PAPER_METHODS]
+    assert RunConfig(method="all").methods == tuple(METHODS)
+    assert RunConfig(method=["paper", METHODS["frame"]]).methods == (*PAPER_METHODS, METHODS["frame"])
+    code, _, err = command("run", "--method", "papers")
+    assert (code, "did you mean 'paper'?" in err) == (2, True)
 
 
 def test_ring_json_is_the_interface(command):
@@ -172,7 +232,7 @@ def test_ring_json_is_the_interface(command):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["run", "--method", "fedsgd"], ["method", "fedsgd", "fibfl++"]),
+        (["run", "--method", "fedsgd"], ["method", "fedsgd", "firma methods"]),
         (["run", "--dataset", "imagenet"], ["dataset", "imagenet"]),
         (["run", "--scenario", "weird"], ["scenario", "weird", "skew-K"]),
         (["run", "--clients", "0"], ["clients", "0", "1"]),

@@ -45,7 +45,7 @@ def test_commands_options_and_values_are_completed_without_loading_torch():
         "firma run --dataset ": ["digits", "mnist", "fashion-mnist", "cifar10"],
         "firma run --dataset my-file": [],  # the shell completes files
         "firma run --scenario dir": ["dir-0.1", "dir-0.5"],
-        "firma run --method ": [*METHODS, "all"],
+        "firma run --method ": [*METHODS, "all", "paper"],
         "firma run --set init": ["initial=shared", "initial=per-client"],
         "firma ring --method fibfl+": ["fibfl+", "fibfl++"],
         "firma split --set rat": ["rate=0.01"],

@@ -90,7 +90,7 @@ def test_a_configuration_explains_itself(values, expected):
         ({"device": "cdua"}, "device 'cdua' is unknown (did you mean 'cuda'?); choose from cpu, cuda, mps, xpu"),
         ({"scenario": "dri-0.1"}, "scenario 'dri-0.1' is invalid (did you mean 'dir'?); choose from iid, dir-ALPHA"),
         ({"dataset": "mnits"}, "dataset 'mnits' is unknown (did you mean 'mnist'?); choose from digits, mnist"),
-        ({"method": "Local"}, "method 'Local' is unknown (did you mean 'local'?); choose from local, fedavg"),
+        ({"method": "Local"}, "method 'Local' is unknown (did you mean 'local'?); firma methods lists all"),
         (
             {"method": "fibfl:order=2opt"},
             "method 'fibfl:order=2opt': order = '2opt'; must be one of given, 2-opt, bandwidth (did you mean '2-opt'?)",
@@ -207,7 +207,7 @@ def shell(line, **environment):
 
 def test_a_reader_that_has_seen_enough_is_no_error():
     done = shell("$FIRMA methods | head -n 1")
-    assert done.stdout.strip() == "Design table"
+    assert done.stdout.strip() == "With a server"
     assert done.stderr == ""
 
 
@@ -222,7 +222,7 @@ def test_output_that_cannot_be_written_is_one_line():
 def test_a_terminal_that_knows_ascii_only_gets_question_marks():
     done = shell("$FIRMA methods", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "accuracy gating" in done.stdout
+    assert "with ?N/2? passes per round" in done.stdout
 
 
 def test_tables_stay_whole_on_a_narrow_terminal(command, monkeypatch):

@@ -1,19 +1,26 @@
 """The table against the paper's design table and SPEC §1."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from firma.errors import BadInput
 from firma.methods import (
+    ABOUT,
     COLUMNS,
     METHODS,
     NEUTRAL_COLUMNS,
     PAPER_METHODS,
+    WORDS,
     ablations,
     columns,
+    group,
     lookup,
+    private_parts,
     properties,
+    spelled_out,
     stable_columns,
 )
 from firma.settings import Hyper, hyper_for, split_for
@@ -103,3 +110,35 @@ def test_bad_settings_name_field_value_and_what_is_allowed(key, value, words):
         hyper_for("fibfl++", "paper", {key: value})
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_every_method_is_described_for_people():
+    """In one line that fits `firma methods`, with an equation, a reference, and an entry in docs/methods.md."""
+    page = (Path(__file__).parents[1] / "docs" / "methods.md").read_text()
+    entries = " ".join(re.findall(r"^\*\*(.*?)\*\*", page, re.MULTILINE))
+    for name in METHODS:
+        about = ABOUT[name]
+        assert len(about.does) <= 58, name
+        assert about.equation, name
+        assert f"`{name}`" in entries, f"docs/methods.md has no entry for {name}"
+        authors = about.reference.partition(" (")[0]
+        assert "FIRMA" in authors or "project" in authors or "baseline" in authors or authors in page, authors
+
+
+def test_what_stays_private_is_read_off_the_columns():
+    parts = {name: private_parts(row) for name, row in METHODS.items()}
+    assert parts["fedavg"] == parts["fedprox"] == parts["rdfl"] == ""
+    assert parts["local"] == "everything"
+    assert parts["fedper"] == parts["fibfl++"] == "head"
+    assert parts["lg-fedavg"] == "extractor"
+    assert parts["fedbn"] == "normalisation layers"
+    assert parts["frame"] == "head, personal head"
+    assert {group(row)[0] for row in METHODS.values()} == {
+        "With a server", "Without a server", "Without communication",
+    }  # fmt: skip
+
+
+def test_words_for_several_methods():
+    assert spelled_out(["paper", "fedbn", "local"]) == (*PAPER_METHODS, "fedbn")
+    assert spelled_out(["all"]) == tuple(METHODS)
+    assert set(WORDS) & set(METHODS) == set()

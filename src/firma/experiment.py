@@ -247,6 +247,8 @@ def assemble(
     inputs = _inputs(dataset, partition)
     models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
     method = with_possible_head(method, models[0], dataset.task)
+    if method.head == "random":  # the same for all, also where extractors start from weights of their own
+        models = [replace(each, head=models[0].head) for each in models]
     models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
     wiring = wiring or Wiring()
     orders = _ring_orders(dataset, partition, method, hyper, rounds, wiring, drift)
@@ -331,17 +333,29 @@ def _attacked(run: Federation, config: RunConfig, classes: int) -> Federation:
 
 def _warn_of_untrained(run: Federation) -> None:
     """Say how many clients are never drawn: whatever a server does not provide stays as it was initialised."""
-    if run.participation == 1.0 or (run.method.topology == "star" and run.method.shares == "model"):
+    what = _never_provided(run)
+    if run.participation == 1.0 or not what:
         return
     drawn = {client for number in range(run.rounds) for client in run.ring(run.plan(number))}
     if missing := run.clients - len(drawn):
-        what = "heads" if run.method.topology == "star" else "models"
         warnings.warn(
             f"participation = {run.participation}: {missing} of {run.clients} clients take part in none of the "
             f"{run.rounds} rounds (seed {run.seed}); {run.method.name} tests them with untrained {what}",
             UserWarning,
             stacklevel=2,
         )
+
+
+def _never_provided(run: Federation) -> str:
+    """What a client that is never drawn keeps as it was initialised, for people; empty if a server provides all."""
+    layout, method = run.models[0].layout(), run.method
+    if method.topology != "star":
+        return "models"
+    if method.shares == "model":
+        return "private parameters" if sum(layout.private) else ""
+    if method.head != "learnt":
+        return ""  # the head is fixed, and known to all
+    return "heads" if method.shares == "extractor" else "extractors"
 
 
 def _engine_options(config: RunConfig) -> EngineOptions:

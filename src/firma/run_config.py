@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
-from firma.methods import DEFAULT_METHOD, METHODS, Method
+from firma.methods import DEFAULT_METHOD, Method, spelled_out
 from firma.settings import AttackName, BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
 
@@ -61,7 +61,10 @@ class RunConfig:
     ] = None
     method: Annotated[
         str | Method | Sequence[str | Method],
-        Field(description="A method, one with changed columns such as fibfl++:order=given, or all; repeatable."),
+        Field(
+            description="A method (firma methods lists them), one with changed columns such as fibfl++:order=given, "
+            "paper for the seven of the paper's study, or all; repeatable."
+        ),
     ] = DEFAULT_METHOD
     _: KW_ONLY
     clients: Annotated[
@@ -282,9 +285,9 @@ class RunConfig:
 
     @property
     def methods(self) -> tuple[str | Method, ...]:
-        """The methods asked for, one after another; `all` stands for every row of the table."""
+        """The methods asked for, one after another; `all` stands for every row, `paper` for those of the paper."""
         asked = (self.method,) if isinstance(self.method, str | Method) else tuple(self.method)
-        return tuple(METHODS) if "all" in asked else asked
+        return spelled_out(asked)
 
     def as_options(self) -> dict[str, Any]:
         """The options as plain data, by the names that a TOML file uses."""

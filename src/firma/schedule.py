@@ -156,8 +156,14 @@ def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
 
 
 def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, ...]:
-    """What clients train in any of the rounds: those of the first round and of the last, which is past the warm-up."""
-    return tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
+    """What clients train in any of the rounds: those of the first round and of the last, which is past the warm-up.
+
+    Behind them is what makes a personal model, if clients have one.
+    """
+    found = tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
+    if method.personal == "none":
+        return found
+    return (*found, Phase("model" if method.personal == "fine-tune" else "head", hyper.personal_epochs))
 
 
 def _warmup(method: Method, hyper: Hyper, number: int) -> RoundPlan:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.data.dataset import Array
 from firma.data.new_rows import Wanted, new_rows, split_source
 from firma.data.standardise import Standardiser, standardiser_from_json
@@ -25,6 +26,7 @@ from firma.tasks.scores import scores
 from firma.tasks.task import Task, TaskName
 from firma.training.algorithm import PERSONAL
 from firma.training.local_step import BUFFER, as_tensor, model_inputs
+from firma.training.private_parameters import with_private
 
 MODELS_FOLDER = "models"  # of `firma run --out`: one folder for each method and seed, as `Result.save` writes it
 RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in a site's state folder, see peer/runtime/node.py
@@ -363,6 +365,7 @@ def _of_site(folder: Path, model: ModelSource | None) -> Result:
     fitted = (standardiser_from_json(statistics.read_text(encoding="utf-8")),) if ring.standardise else ()
     fed = InputSpec(inputs.shape, np.dtype(np.float32)) if fitted else inputs
     template = agreed_model(ring, agreed_spec(ring), fed, place if ring.hyper.initial == "per-client" else 0)
+    template = with_private(template, ring.row, algorithm_of(ring.row, ring.hyper))  # as its parameters are saved
     own = f"{PERSONAL}.{BUFFER}" if PERSONAL in saved.tensors else BUFFER  # of the model that was tested
     buffers = {name.removeprefix(own): each for name, each in saved.tensors.items() if name.startswith(own)}
     parameters = saved.tensors.get(PERSONAL, saved.tensors["parameters"])

@@ -15,12 +15,14 @@ from torch import nn
 import firma
 from conftest import FEATURES, toy_data
 from drifting import drifting_federation
+from firma.algorithms.catalogue import algorithm_of
 from firma.attacks import Attack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
 from firma.models import SplitModel, mlp
 from firma.tasks.task import OwnFunction, Task
+from firma.training.private_parameters import with_private
 
 pytest.importorskip("ray")
 from firma.engines.actor_pool import ActorPool
@@ -195,6 +197,31 @@ def test_buffers_and_frozen_parameters_come_back_from_workers_that_fork(make_fed
         assert all(torch.equal(mine[name], other[name]) for name in other)
 
 
+@pytest.mark.parametrize("method", ["fedavg-ft", "fedbn", "frame"])
+def test_personal_models_private_layers_and_derived_heads_come_back_from_workers(make_federation, pools, method):
+    """A client that takes no part in a round keeps its personal model there, too; its running means come with it."""
+    federation = replace(make_federation(method, 5, rounds=3, order=(0, 3, 1, 4, 2)), participation=0.6)
+    body = nn.Sequential(nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
+    row = federation.method
+    model = with_private(SplitModel(body, nn.Linear(8, 4)), row, algorithm_of(row, federation.hyper))
+    federation = replace(federation, models=[model])
+    ours, theirs = RayFederation(federation, pools[3]), Simulation(federation)
+    assert_same(finish(ours), finish(theirs))
+    head = model.layout().span("head")
+    if row.head != "learnt":
+        mixed = {
+            number: row
+            for group in answers(ours._ask("state"))
+            for number, row in zip(group["numbers"], group["parameters"], strict=True)
+        }
+        for number, parameters in enumerate(theirs._group.stack):
+            np.testing.assert_array_equal(mixed[number][head], parameters[head], err_msg="derived with other bits")
+    for one, two in zip(ours.buffers, theirs.buffers, strict=True):
+        assert one.keys() == two.keys()
+        for name, values in one.items():
+            torch.testing.assert_close(values, two[name], **CLOSE)
+
+
 def test_a_model_that_cannot_be_sent_is_one_sentence(make_federation, pools):
     extractor = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(FEATURES, 16)))
     federation = replace(make_federation("fibfl", 3), models=[SplitModel(extractor, nn.Linear(16, 4))])
@@ -284,7 +311,7 @@ def stopped_after(engine, count):
     rounds.close()
 
 
-@pytest.mark.parametrize("method", ["fibfl++", "fedrep"])
+@pytest.mark.parametrize("method", ["fibfl++", "fedrep", "frame"])
 def test_a_checkpoint_is_resumed_by_any_number_of_processes_and_by_the_simulation(
     make_federation, pools, tmp_path, method
 ):

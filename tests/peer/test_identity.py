@@ -72,6 +72,9 @@ def test_a_ring_file_survives_writing_and_its_digest_ignores_spelling(sites, tmp
     [
         ({"method": "fedavg"}, "shares extractors only"),
         ({"method": "rdfl"}, "shares extractors only"),
+        ({"method": "lg-fedavg"}, "shares extractors only"),
+        ({"method": "fedbn:topology=all-reduce"}, "shares extractors only"),
+        ({"method": "fedper"}, "only; without a server the same average is 'fedper:topology=all-reduce'"),
         ({"method": "nonsense"}, "unknown"),
         ({"set": {"warmup_shares": "model"}}, "would send heads"),
         ({"set": {"reorder_every": 3}}, "real members order the ring when it forms"),

@@ -78,6 +78,10 @@ def assert_same(made, outcomes, result):
         ("fibfl++:order=given,passes=one", 4, 6, "iid"),
         ("fibfl++:topology=exponential,weights=metropolis,retention=none,gate=no,order=given", 4, 7, "iid"),
         ("frame", 4, 6, "dir-0.5"),
+        ("fedper:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedbabu:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedetf:topology=all-reduce", 3, 2, "dir-0.5"),
+        ("fedbn:topology=all-reduce,shares=extractor", 3, 2, "dir-0.5"),
     ],
 )
 def test_peers_in_threads_equal_the_simulation(make_ring, method, members, rounds, scenario):
@@ -89,6 +93,53 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
         assert not verdict.breaches
         assert all(name.startswith(("extractor.", "mixed.class_shares")) for name in verdict.tensors)
         assert outcomes[number].refused == {}
+
+
+@pytest.mark.parametrize(
+    "method", ["fedbn:topology=all-reduce,shares=extractor", "fedavg-ft:topology=all-reduce,shares=extractor"]
+)
+def test_a_sites_state_holds_the_model_that_was_tested(make_ring, method):
+    """Private parameters in their places, and the personal model in place of the mixed one; also after a resume."""
+    made = make_ring(method, 3, 3, "dir-0.5")
+    run_threads(made, rounds_before_stop=lambda number: 2)
+    outcomes = run_threads(made, resume=True)
+    result = simulated(made, "dir-0.5", audit=True)
+    for number in range(3):
+        ours, theirs = firma.load(made.state(number)).model(0), result.model(number)
+        assert dict(ours.named_parameters()).keys() == dict(theirs.named_parameters()).keys()
+        for (name, one), (_, two) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5, msg=f"{name} of site {number}")
+        np.testing.assert_allclose(outcomes[number].history, result.history[:, number], atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["fedetf:topology=all-reduce", "fedbabu:topology=all-reduce"])
+def test_a_new_ring_has_a_fixed_head_of_its_own(make_ring, tmp_path, method):
+    """Of another seed, so that members that begin with an old state have the head of those that do not."""
+    old = make_ring(method, 2, 1, "iid")
+    run_threads(old)
+    (tmp_path / "second").mkdir()
+    made = made_ring(tmp_path / "second", method, 2, 1, "iid", seed=7, set=dict(old.ring.set) | {"extractor_epochs": 0})
+    run_threads(made, begin_with=lambda number: old.state(number) if number == 0 else None)
+    heads, extractors = [], []
+    for number in range(2):
+        tensors = checkpoint.read(made.state(number), 0, made.ring.digest).tensors
+        heads.append(tensors["parameters"][-10 * 17 : -10])  # weights of ten classes, without the bias
+        extractors.append(tensors["parameters"][: -10 * 17])
+    assert torch.equal(*heads)
+    assert not torch.equal(*extractors)
+
+
+def test_a_state_with_other_private_parameters_is_another_model(make_ring, tmp_path):
+    """Their order in the flat buffer differs, although names and shapes do not."""
+    old = make_ring("fedper:topology=all-reduce", 2, 1, "iid")
+    run_threads(old)
+    (tmp_path / "second").mkdir()
+    made = made_ring(
+        tmp_path / "second", "fedper:topology=all-reduce,private=norm", 2, 1, "iid", set=dict(old.ring.set)
+    )
+    setup = Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0), begin_with=old.state(0))
+    with pytest.raises(BadInput, match="holds another model or another method"):
+        Node(setup, print)
 
 
 @pytest.mark.parametrize("wire", ["bfloat16", "int8"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from firma.errors import BadInput
+from firma.methods import METHODS
 from firma.paper.grid import Choice
 from firma.paper.grid import cells as paper_cells
 from firma.sweep.cells import as_options, key
@@ -61,7 +62,10 @@ def test_grid_tables_are_products_of_their_own_on_top_of_what_they_share(tmp_pat
 
 def test_one_run_needs_no_list(tmp_path):
     assert names(grid(tmp_path, "")) == ["method=fibfl++ seed=0"]
-    assert len(grid(tmp_path, 'method = "all"').cells) == len(grid(tmp_path, 'method = ["all", "local"]').cells) == 7
+    assert (
+        len(grid(tmp_path, 'method = "paper"').cells) == len(grid(tmp_path, 'method = ["paper", "local"]').cells) == 7
+    )
+    assert len(grid(tmp_path, 'method = "all"').cells) == len(METHODS) > 7
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,17 @@ def drifts() -> list[str]:
 
 
 def methods() -> list[str]:
+    """The rows of the design table, and the words for several of them."""
+    from firma.methods import METHODS, WORDS
+
+    return [*METHODS, *WORDS]
+
+
+def method_names() -> list[str]:
     """The rows of the design table."""
     from firma.methods import METHODS
 
-    return [*METHODS, "all"]
+    return list(METHODS)
 
 
 def topologies() -> list[str]:

@@ -32,7 +32,8 @@ def reproduce(
     method: Annotated[
         Several,
         typer.Option(
-            help="A method, or one with changed columns; repeatable. Default: all.", autocompletion=completion.methods
+            help="A method, or one with changed columns; repeatable. Default: the seven of the paper's study.",
+            autocompletion=completion.methods,
         ),
     ] = None,
     preset: Annotated[

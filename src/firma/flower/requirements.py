@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from firma.errors import BadInput
-from firma.methods import METHODS, Method, base_name, check
+from firma.methods import METHODS, PAPER_METHODS, Method, base_name, check
 from firma.settings import Hyper, hyper_for
 from firma.settings import settings as divided
 
@@ -23,6 +23,8 @@ _NEEDED = {
     "algorithm": ("plain", "takes its local steps by itself"),
     "personal": ("none", "cannot be asked for a personal model"),
     "persistent": ("no", "has an optimiser of its own, which FIRMA cannot keep between rounds"),
+    "head": ("learnt", "trains its head with the rest"),
+    "private": ("none", "does not tell which of its arrays belong to normalisation layers"),
 }
 
 
@@ -48,7 +50,13 @@ def hyper_of(row: Method, changes: Mapping[str, Any]) -> Hyper:
                 f"setting {name!r} has no effect on a Flower app, which trains by its own run_config and train_config; "
                 f"allowed are {', '.join(MIXING_SETTINGS)}"
             )
-    return hyper_for(row, "recommended", changes)
+    found = hyper_for(row, "recommended", changes)
+    if found.proximal:
+        raise BadInput(
+            f"method {row.name!r} has a proximal term (proximal = {found.proximal}), but a Flower app takes its local "
+            "steps by itself; choose a method without one"
+        )
+    return found
 
 
 def check_head(row: Method, head: Sequence[int | str], names: Sequence[str]) -> None:
@@ -56,12 +64,8 @@ def check_head(row: Method, head: Sequence[int | str], names: Sequence[str]) -> 
     if head or row.shares == "nothing":
         return
     if row.shares == "extractor":
-        whole = [
-            name
-            for name, each in METHODS.items()
-            if each.shares != "extractor"
-            and all(getattr(each, column) == value for column, (value, _) in _NEEDED.items())
-        ]
+        paper = [METHODS[name] for name in PAPER_METHODS]
+        whole = [each.name for each in paper if each.training == "joint" and each.shares != "extractor"]
         last = f", such as head = [{names[-1]!r}]; its arrays are {', '.join(names)}" if names else ""
         raise BadInput(
             f"method {row.name!r} shares extractors only, so head must name the arrays of the app that stay private"

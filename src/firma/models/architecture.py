@@ -42,8 +42,8 @@ def describe(model: SplitModel, code: bool = True) -> dict[str, Any]:
     """The structure of a model as plain data, ready for JSON; without `code`, the same for any version of Python.
 
     What the inputs are, and all modules in order: type, options, tensors (name, shape, dtype; frozen, tied to another,
-    a private or a shared buffer), hooks, and the hash of the code if the type is the user's own. Values of parameters
-    and buffers are not part of it.
+    a private or a shared buffer), hooks, and the hash of the code if the type is the user's own; then the names of
+    private parameters, if there are any. Values of parameters and buffers are not part of it.
     """
     known = _Known(code)
     first: dict[int, str] = {}
@@ -53,7 +53,8 @@ def describe(model: SplitModel, code: bool = True) -> dict[str, Any]:
         for part, whole in (("extractor", model.extractor), ("head", model.head))
         for name, module in whole.named_modules(remove_duplicate=False)
     ]
-    return {"inputs": model.inputs, "modules": modules}
+    private = {"private": sorted(model.private)} if model.private else {}
+    return {"inputs": model.inputs, "modules": modules} | private
 
 
 def digest(model: SplitModel, code: bool = True) -> str:

@@ -3,7 +3,8 @@
 import functools
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from dataclasses import replace
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 from torch import Tensor
@@ -43,19 +44,20 @@ class ModelRecord(TypedDict):
     tensors: dict[str, list[int]]  # shapes of all parameters and persistent buffers, by name
     architecture: str  # SHA-256 of its modules, their options and the code of the user's own
     modules: str  # of objects: the tree of modules as text
+    private: NotRequired[list[str]]  # parameters that are not shared, which come last in their part's flat buffer
 
 
 def record(spec: ModelSpec, inputs: InputSpec, outputs: int, model: SplitModel) -> ModelRecord:
     """The record of a model that was built from `spec`."""
     name, kind = spec.name, _kind(spec)
-    if kind == "objects" and (found := _as_reference(spec.source)) is not None:
-        name, kind = str(found), "reference"
+    if kind == "objects" and (known_as := _as_reference(spec.source)) is not None:
+        name, kind = str(known_as), "reference"
     named = reference.parsed(name) if kind == "reference" else None
     defaults: dict[str, Any] = {}
     if kind == "built-in":
         known = settings_of(MODELS[name])
         defaults = {key: setting.default for key, setting in known.items() if not setting.required}
-    return ModelRecord(
+    found = ModelRecord(
         name=name,
         kind=kind,
         settings=defaults | dict(spec.settings),
@@ -67,6 +69,9 @@ def record(spec: ModelSpec, inputs: InputSpec, outputs: int, model: SplitModel) 
         architecture=digest(model),
         modules=f"extractor: {model.extractor}\nhead: {model.head}" if kind == "objects" else "",
     )
+    if model.private:
+        found["private"] = sorted(model.private)
+    return found
 
 
 def rebuild(recorded: Mapping[str, Any], own: ModelSpec | None = None) -> SplitModel:
@@ -91,6 +96,7 @@ def rebuild(recorded: Mapping[str, Any], own: ModelSpec | None = None) -> SplitM
         own = model_spec(recorded["name"], recorded["settings"], recorded["head"])
     try:
         model = build_model(own, inputs, recorded["outputs"], 0, 0)
+        model = replace(model, private=frozenset(recorded.get("private", ())))
         check_tensors(recorded["tensors"], tensors(model))
     except BadInput as error:
         because = f"; its code has changed: {'; '.join(changed)}" if changed else ""

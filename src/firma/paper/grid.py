@@ -8,7 +8,7 @@ from typing import Any, cast
 from firma.data.catalogue import SIZES
 from firma.data.scenarios import parse
 from firma.errors import BadInput, suggestion
-from firma.methods import METHODS, ablations
+from firma.methods import METHODS, PAPER_METHODS, ablations, spelled_out
 from firma.settings import Preset, check_preset
 from firma.sweep.cells import Cell, key
 from firma.sweep.result_table import Case
@@ -63,7 +63,8 @@ def cells(choice: Choice) -> list[Cell]:
     scenarios = _in_order(choice.scenarios, _FIRST_SCENARIOS, SCENARIOS)
     for name in scenarios:
         parse(name)
-    methods = _in_order(choice.methods, _FIRST_METHODS, METHODS) + (ablation_rows() if choice.ablations else [])
+    asked = spelled_out("paper" if each == "all" else each for each in choice.methods)  # all of the study
+    methods = _in_order(asked, _FIRST_METHODS, PAPER_METHODS) + (ablation_rows() if choice.ablations else [])
     everything = not choice.datasets or "all" in choice.datasets
     first = [name for name in scenarios if name in _FIRST_SCENARIOS]
     grid = (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import class_proportions, deal
-from firma.methods import METHODS, Method, base_name
+from firma.methods import METHODS, PAPER_METHODS, Method, base_name
 from firma.mixing import ring
 from firma.mixing.ring_order import similarity, two_opt
 from firma.paper.claims import CLAIMS
@@ -151,7 +151,7 @@ def design_space() -> "Figure":
     figure = canvas(6.4, 4.6)
     axes = figure.add_subplot()
     groups: dict[tuple[bool, bool], list[str]] = {quadrant: [] for quadrant in _QUADRANTS}
-    for row in METHODS.values():
+    for row in (METHODS[name] for name in PAPER_METHODS):
         groups[_quadrant(row)].append(row.name)
     for (private, free), title in _QUADRANTS.items():
         fill = "#eef4fb" if private and free else "#f7f7f7"

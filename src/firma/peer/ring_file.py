@@ -218,7 +218,8 @@ def checked(values: Mapping[str, Any]) -> Ring:
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
         raise BadInput(
-            f"ring file: method = {ring.method!r}: peers require a method without a server that shares extractors only"
+            f"ring file: method = {ring.method!r}: peers require a method without a server that shares extractors "
+            f"only{_server_free(row)}"
         )
     if row.topology in ("regular", "edges"):
         raise BadInput(
@@ -239,6 +240,14 @@ def checked(values: Mapping[str, Any]) -> Ring:
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
         )
     return ring
+
+
+def _server_free(row: Method) -> str:
+    """What runs between peers instead of a method with a server, if that shares extractors only."""
+    if row.topology != "star" or row.shares != "extractor":
+        return ""
+    joint = "," if ":" in row.name else ":"
+    return f"; without a server the same average is {row.name + joint + 'topology=all-reduce'!r}"
 
 
 def _check_flower(ring: Ring) -> None:

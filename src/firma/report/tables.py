@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from firma.data.catalogue import SIZES
-from firma.methods import METHODS, lookup
+from firma.methods import METHODS, PAPER_METHODS, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.schedule import passes
 from firma.settings import Hyper, Split
@@ -51,15 +51,21 @@ def by_scenario(
     highest: bool = True,
 ) -> Table:  # fmt: skip
     """Methods down, scenarios across: mean ± deviation over seeds, and in brackets the reference."""
-    scenarios = table.scenarios(dataset)
+    scenarios, methods = table.scenarios(dataset), _methods(table)
     columns = []
     for scenario in scenarios:
         case = (dataset, scenario)
-        entries = [entry(table, case, method, metric, form, scale, reference) for method in METHODS]
+        entries = [entry(table, case, method, metric, form, scale, reference) for method in methods]
         columns.append(mark_best(entries, highest))
-    rows = tuple((Entry(method), *(column[row] for column in columns)) for row, method in enumerate(METHODS))
+    rows = tuple((Entry(method), *(column[row] for column in columns)) for row, method in enumerate(methods))
     name, runs = slug(metric, dataset, table.name), f"{table.name}{_seeds(table, dataset)}"
     return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, *_beside(reference))
+
+
+def _methods(table: ResultTable) -> list[str]:
+    """The methods of the paper's study, run or not, and all other rows of the design table that were run."""
+    there = {method for _, _, method, _ in table.statistics}
+    return [name for name in METHODS if name in there or name in PAPER_METHODS]
 
 
 def savings(table: ResultTable, scope: Scope) -> Table:
@@ -109,7 +115,7 @@ def communication(table: ResultTable) -> Table:
     rows = []
     for dataset in table.datasets():
         cases = [(dataset, each) for each in table.scenarios(dataset)]
-        for name in METHODS:
+        for name in _methods(table):
             found = (table.get(case, name, "bytes_per_round") for case in cases)
             # Less is sent in scenarios that leave clients out; the formula is that of the complete federation.
             counted = max((value.mean for value in found if value is not None), default=None)
@@ -131,7 +137,7 @@ def formula_bytes(method: str, dataset: str, clients: int) -> float:
     """2·N·K·p, with p the extractor or the whole model; 0 for a method that shares nothing."""
     row = lookup(method)
     extractor, head = parameter_counts(dataset)
-    shared = {"nothing": 0, "extractor": extractor, "model": extractor + head}[row.shares]
+    shared = {"nothing": 0, "extractor": extractor, "model": extractor + head, "head": head}[row.shares]
     return 2.0 * clients * passes(row, clients) * shared * 4
 
 
@@ -140,7 +146,7 @@ def coverage(tables: Mapping[str, ResultTable], scope: Scope) -> Table:
     rows = []
     for name, table in tables.items():
         for dataset in scope.datasets:
-            found = [table.get((dataset, scenario), method) for scenario in scope.scenarios for method in METHODS]
+            found = [table.get((dataset, scenario), method) for scenario in scope.scenarios for method in PAPER_METHODS]
             seeds = [each.seeds for each in found if each is not None]
             spread = MISSING if not seeds else _from_to(seeds)
             rows.append(

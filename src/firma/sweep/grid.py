@@ -30,7 +30,7 @@ from firma.data.drift import parse_drift
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
 from firma.errors import BadInput, unknown
-from firma.methods import METHODS, lookup
+from firma.methods import lookup, spelled_out
 from firma.models.build import ModelSpec, model_spec, run_settings
 from firma.models.reference import files
 from firma.run_config import RunConfig, from_options, option_fields, read_toml
@@ -161,10 +161,10 @@ def _values(name: str, value: Any) -> list[Any]:
         entries = [_values(f"{name}.{entry}", each) for entry, each in value.items()]
         return [dict(zip(value, chosen, strict=True)) for chosen in product(*entries)]
     if not isinstance(value, list) or name in _LISTS:
-        return list(METHODS) if name == "method" and value == "all" else [value]
+        return list(spelled_out([value])) if name == "method" else [value]
     if not value:
         raise BadInput(f"{name} = []: must have at least one value")
-    return list(METHODS) if name == "method" and "all" in value else value
+    return list(spelled_out(value)) if name == "method" else value
 
 
 def _seeds(table: Mapping[str, Any]) -> list[Any]:

@@ -3,27 +3,57 @@
 Normalisation layers, as in FedBN (Li et al., ICLR 2021), or whatever an algorithm names.
 """
 
+import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
 
+from firma.errors import BadInput
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.training.algorithm import Algorithm
 from firma.training.hooks import is_private
 
-_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+_NORM_NAME = re.compile(r"Norm(\dd)?$")  # of classes of other libraries, such as LlamaRMSNorm
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalisation layer: one of torch's, or of a class that is called one."""
+    return isinstance(module, _NORMS) or _NORM_NAME.search(type(module).__name__) is not None
 
 
 def with_private(model: SplitModel, method: Method, algorithm: Algorithm) -> SplitModel:
-    """The model with the names of what the method and the algorithm keep private."""
-    found = frozenset(
-        name
-        for name, owner in _owned(model)
-        if (method.private == "norm" and isinstance(owner, _NORMS)) or is_private(algorithm, name, owner)
-    )
-    return replace(model, private=found) if found else model
+    """The model with the names of what the method and the algorithm keep private.
+
+    A warning says if a method that keeps normalisation layers private finds none.
+    """
+    own = list(_owned(model))
+    norms = {name for name, owner in own if method.private == "norm" and is_norm(owner)}
+    if method.private == "norm":
+        _check_norms(model, method, bool(norms))
+    trained = {name for name, _ in model.named_parameters()}
+    found = norms | {name for name, owner in own if is_private(algorithm, name, owner)}
+    return replace(model, private=frozenset(found & trained)) if found & trained else model
+
+
+def _check_norms(model: SplitModel, method: Method, found: bool) -> None:
+    owners = dict((*model.extractor.named_modules(prefix="extractor"), *model.head.named_modules(prefix="head")))
+    for name, _ in model.named_shared_buffers():
+        if is_norm(owners[name.rpartition(".")[0]]):
+            raise BadInput(
+                f"{method.name}: private = 'norm' cannot be combined with shared_buffers, which share {name!r}; remove "
+                "it from shared_buffers, or set private=none"
+            )
+    if not found:
+        warnings.warn(
+            f"{method.name}: the model has no normalisation layers with parameters, so private = 'norm' keeps nothing "
+            "private",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _owned(model: SplitModel) -> Iterator[tuple[str, nn.Module]]:

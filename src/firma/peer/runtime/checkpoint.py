@@ -143,6 +143,7 @@ def begin(site: LocalSite, folder: Path) -> None:
     if shapes[0] != shapes[1] or saved.architecture not in ("", site.architecture):
         raise BadInput(f"--begin-with {str(folder)!r} holds another model or another method than the ring file")
     restore(site, saved)
+    site.derive_head()
 
 
 def restore(site: LocalSite, saved: Saved) -> None:

@@ -194,10 +194,12 @@ class LocalSite:
         self._workers = WorkerPool(self.backend, 1, 1)
         self.processor = 0.0  # seconds of a core that training took
         start = learner.model.flat()
+        self._fixed_head: Tensor | None = None
         if self.row.head != "learnt":
-            start[self.layout.span("head")] = derived_head(
+            self._fixed_head = derived_head(
                 learner.model, self.row.head, self.hyper.head_bias, learner.data.labels, ring.seed
             )
+            start[self.layout.span("head")] = self._fixed_head
         row = torch.zeros(len(start) + sum(self._recipe.mixed.values()), device=device)
         row[: len(start)] = self.backend.inward(start)
         self.client = new_client(me, learner.data, row, learner.model, self._recipe)
@@ -211,6 +213,8 @@ class LocalSite:
         model = agreed_model(ring, spec, inputs, number)
         if self.row.head == "tight-frame" and (why := obstacle(model.head, self.task.name)):
             raise BadInput(f"ring file: method = {ring.method!r}: {why}; choose a method with learnt heads")
+        if self.row.head == "random" and number != 0:  # the same at every site
+            model = replace(model, head=agreed_model(ring, spec, inputs, 0).head)
         model = with_private(model, self.row, algorithm_of(self.row, self.hyper))
         labels, test_labels = torch.from_numpy(own.y_train), torch.from_numpy(own.y_test)
         inputs_of = (as_tensor(each, model.inputs) for each in (own.x_train, own.x_test))
@@ -235,6 +239,13 @@ class LocalSite:
     @parameters.setter
     def parameters(self, values: Tensor) -> None:
         self.client.parameters.copy_(self.backend.inward(values))
+
+    def derive_head(self) -> None:
+        """Give a fixed head the values that this ring agreed on, after a state of an earlier ring was taken over."""
+        if self._fixed_head is not None:
+            whole = self.parameters
+            whole[self.layout.span("head")] = self._fixed_head.to(whole)
+            self.parameters = whole
 
     @property
     def tested(self) -> Tensor:
