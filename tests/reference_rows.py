@@ -7,7 +7,22 @@ from torch import Tensor, nn
 
 from firma.seeds import generator
 from firma.training.derived_head import frame as agreed_frame
-from reference import Numbers, Site, epochs, joint_sgd, persistent_adam, present, sgd
+from reference import Numbers, Site, assign, epochs, joint_sgd, persistent_adam, present, sgd, snapshot
+
+
+def d_psgd(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
+    """Lian et al., Algorithm 1 on a ring with weights 1/3, mixing after local SGD; with two sites 1/2 each."""
+    modules = ["extractor", "head"]
+    for r in range(rounds):
+        ring = present(sites, seed, r, numbers, order)
+        size = len(ring)
+        for site in ring:
+            joint_sgd(site, generator(seed, "batches", site.number, r), numbers)
+        theta = snapshot(ring, modules)
+        for p in range(size):
+            around = sorted({p, (p - 1) % size, (p + 1) % size})
+            mean = [sum(each) / len(around) for each in zip(*[theta[q] for q in around], strict=True)]
+            assign(ring[p], modules, mean)
 
 
 def shared_parameters(site: Site, modules: list[str], private: tuple[type[nn.Module], ...] = ()) -> list[nn.Parameter]:
@@ -161,4 +176,5 @@ ALGORITHMS = {
     "fedbabu:topology=all-reduce": among_clients(fedbabu),
     "fedetf:topology=all-reduce": among_clients(fedetf),
     "frame": frame,
+    "d-psgd": d_psgd,
 }

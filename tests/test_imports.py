@@ -11,10 +11,10 @@ from firma.methods import METHODS
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks",),
+    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks", "graphs"),
     ("encoding", "schedule", "run_facts"),
-    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("algorithms",), ("privacy",),
-    ("engines",),
+    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost", "topologies"), ("training",), ("algorithms",),
+    ("attacks", "privacy"), ("engines",),
     ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",),
     ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip

@@ -93,7 +93,7 @@ def test_a_configuration_explains_itself(values, expected):
         ({"method": "Local"}, "method 'Local' is unknown (did you mean 'local'?); firma methods lists all"),
         (
             {"method": "fibfl:order=2opt"},
-            "method 'fibfl:order=2opt': order = '2opt'; must be one of given, 2-opt (did you mean '2-opt'?)",
+            "method 'fibfl:order=2opt': order = '2opt'; must be one of given, 2-opt, bandwidth (did you mean '2-opt'?)",
         ),
         ({"dataset": ([[1.0], [1.0, 2.0]], [0, 1])}, "dataset arrays: the rows of x differ in shape; all must have"),
         ({"settings": {"hidden": 2**31 - 1}}, "not enough memory ("),

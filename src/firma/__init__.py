@@ -34,20 +34,30 @@ if TYPE_CHECKING:
     from firma.trained import TrainedModel as TrainedModel
     from firma.trained import load as load
     from firma.trained import load_model as load_model
+    from firma.training.algorithm import Algorithm as Algorithm
+    from firma.training.algorithm import ClientRound as ClientRound
+    from firma.training.algorithm import LocalStep as LocalStep
+    from firma.training.algorithm import ServerRound as ServerRound
+    from firma.training.local_step import Step as Step
 
     __version__: str
 
 _HOME = {
+    "Algorithm": "training.algorithm",
     "BadInput": "errors",
+    "ClientRound": "training.algorithm",
     "Comparison": "comparison",
     "Dataset": "data.dataset",
     "Hyper": "settings",
+    "LocalStep": "training.algorithm",
     "METHODS": "methods",
     "Method": "methods",
     "Result": "results",
     "RunConfig": "run_config",
+    "ServerRound": "training.algorithm",
     "SplitModel": "models.split_model",
     "Statistic": "statistics",
+    "Step": "training.local_step",
     "TrainedModel": "trained",
     "ablations": "methods",
     "better": "comparison",
@@ -63,16 +73,21 @@ _HOME = {
 }
 __all__ = [  # imported on first use, see _HOME
     "METHODS",
+    "Algorithm",
     "BadInput",
+    "ClientRound",
     "Comparison",
     "Config",
     "Dataset",
     "Hyper",
+    "LocalStep",
     "Method",
     "Result",
     "RunConfig",
+    "ServerRound",
     "SplitModel",
     "Statistic",
+    "Step",
     "TrainedModel",
     "__version__",
     "ablations",

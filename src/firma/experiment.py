@@ -8,7 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 import firma
-from firma.algorithms.catalogue import algorithm_of, own_algorithm
+from firma.algorithms.catalogue import algorithm_of, resolved
 from firma.atomic_files import check_writable
+from firma.attacks import drawn_attack, poisoned
 from firma.data.dataset import Dataset, OnProgress, load_dataset
+from firma.data.drift import Drift, DriftingPartition, check_drift, deal_over_rounds, parse_drift
 from firma.data.partition import (
     Partition,
     client_inputs,
@@ -31,10 +33,14 @@ from firma.data.partition import (
 )
 from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
+from firma.engines.drifting_data import drifting_data
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput, unknown
+from firma.graphs import check_graph
 from firma.methods import Method, check, columns, in_table, lookup
-from firma.mixing.ring_order import neighbours, similarity, two_opt
+from firma.mixing.combine import check_members
+from firma.mixing.ring_order import neighbours, orders_over_rounds
+from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import (
     SIZES_OF_MLP,
     VOCABULARY,
@@ -52,7 +58,7 @@ from firma.privacy.message_audit import Audit
 from firma.progress import in_notebook, shown
 from firma.results import Result
 from firma.run_config import OnRound, RunConfig, takes_fields_of
-from firma.schedule import participant_count
+from firma.schedule import graph_of, participant_count
 from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
@@ -89,6 +95,8 @@ class Experiment:
     runs: tuple[PlannedRun, ...]
     model: ModelSpec
     task: Task = CLASSIFICATION
+    wiring: Wiring = field(default_factory=Wiring)
+    drift: Drift | None = None
 
 
 @takes_fields_of(RunConfig)
@@ -122,11 +130,14 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     if config.scenario is not None:
         parse(config.scenario)
     rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    rows = [replace(row, algorithm=own_algorithm(str(row.algorithm))) if _own_algorithm(row) else row for row in rows]
+    rows = [resolved(row) for row in rows]
     model = model_spec(config.model, config.model_set, config.head)
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
     split = split_for(config.preset, settings)
+    wiring = read_wiring(config.graph, config.order, config.bandwidth)
+    check_wiring(wiring, rows)
+    drift = parse_drift(config.drift) if config.drift is not None else None
     device_of(config.device)
     check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
@@ -143,20 +154,29 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
             f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
         )
     clients = dataset.clients if config.clients is None else config.clients
-    for row in rows:
+    scenario, rounds = config.scenario or default_scenario(dataset), config.rounds or dataset.rounds
+    if drift is not None:
+        check_drift(drift, scenario, split, rounds)
+    for row, hyper in zip(rows, numbers, strict=True):
         _check_participation(config.participation, clients, row)
+        _check_topology(config.participation, clients, row, hyper, wiring)
+        taking_part = participant_count(config.participation, clients)
+        check_members(row, hyper, taking_part, config.rounds or dataset.rounds, config.wire)
+    _check_attack(config, clients, dataset.task)
     seeds = range(config.seed, config.seed + config.seeds)
     runs = tuple(PlannedRun(row, hyper, seed) for row, hyper in zip(rows, numbers, strict=True) for seed in seeds)
     return Experiment(
         config,
         dataset,
-        scenario=config.scenario or default_scenario(dataset),
+        scenario=scenario,
         split=split,
         clients=clients,
-        rounds=config.rounds or dataset.rounds,
+        rounds=rounds,
         runs=runs,
         task=task,
         model=model,
+        wiring=wiring,
+        drift=drift,
     )
 
 
@@ -215,9 +235,12 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def assemble(
     dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, seed: int,
-    model: ModelSpec, device: str,
+    model: ModelSpec, device: str, wiring: Wiring | None = None, drift: tuple[str, DriftingPartition] | None = None,
 ) -> Federation:  # fmt: skip
-    """The federation that an engine runs: data split, ring ordered, models initialised."""
+    """The federation that an engine runs: data split, ring ordered, models initialised.
+
+    `drift` is its spelling and the partition of every round, of which `partition` is the first.
+    """
     clients = len(partition.train)
     own = hyper.initial == "per-client"
     wanted = sized(model, hyper.hidden, hyper.embedding)
@@ -227,9 +250,18 @@ def assemble(
     if method.head == "random":  # the same for all, also where extractors start from weights of their own
         models = [replace(each, head=models[0].head) for each in models]
     models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
-    data = _client_data(dataset, partition, models[0].inputs)
+    wiring = wiring or Wiring()
+    orders = _ring_orders(dataset, partition, method, hyper, rounds, wiring, drift)
+    edges = wiring.edges if method.topology == "edges" else ()
+    changing = None
+    if drift is not None:
+        changing = drifting_data(drift[0], dataset, drift[1], models[0].inputs)
+        data = [changing.client(client, 0) for client in range(clients)]
+    else:
+        data = _client_data(dataset, partition, models[0].inputs)
     return Federation(
-        method, hyper, rounds, seed, _ring_order(dataset, partition, method, hyper), data, models, device_of(device),
+        method, hyper, rounds, seed, orders[0][1], data, models, device_of(device), edges=edges, drift=changing,
+        orders=orders if reorders(method, hyper) else (),
     )  # fmt: skip
 
 
@@ -260,11 +292,6 @@ def _own(row: Method) -> Method:
     return row
 
 
-def _own_algorithm(row: Method) -> bool:
-    """Whether the row names code of the user's own."""
-    return isinstance(row.algorithm, str) and ":" in row.algorithm
-
-
 def _check_participation(share: float, clients: int, method: Method) -> None:
     """Refuse a method without a server of which one client of several takes part: it would mix with nobody."""
     if method.topology not in ("none", "star") and clients > 1 and participant_count(share, clients) == 1:
@@ -272,6 +299,36 @@ def _check_participation(share: float, clients: int, method: Method) -> None:
             f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes "
             f"clients without a server and requires at least 2; use {2 / clients:.2g}, for example"
         )
+
+
+def _check_topology(share: float, clients: int, method: Method, hyper: Hyper, wiring: Wiring) -> None:
+    """Refuse a graph, or an order, that does not exist for so many clients."""
+    wiring.check(clients)
+    graph = graph_of(method, hyper, edges=wiring.edges)
+    if graph is not None and graph.topology != "edges":
+        check_graph(graph, participant_count(share, clients))
+
+
+def _check_attack(config: RunConfig, clients: int, task: str) -> None:
+    """Refuse attacks without an honest client, and wrong labels where there are no classes."""
+    if config.attackers >= clients:
+        raise BadInput(f"--attackers {config.attackers}: must be less than the number of clients, {clients}")
+    if config.attack == "label-flip" and config.drift is not None:
+        raise BadInput("--attack label-flip cannot be combined with --drift, which replaces the data in every round")
+    if config.attack == "label-flip" and task != "classification":
+        raise BadInput(f"--attack label-flip requires a classification task, and this is {task}; use another attack")
+
+
+def _attacked(run: Federation, config: RunConfig, classes: int) -> Federation:
+    """The federation with dishonest clients, drawn by its seed."""
+    _check_attack(config, run.clients, run.task.name)  # again: clients with too few samples were left out
+    attack = drawn_attack(config.attack, config.attackers, run.clients, run.seed)
+    if attack is None:
+        return run
+    data = run.data
+    if attack.kind == "label-flip":
+        data = [poisoned(each, classes) if n in attack.clients else each for n, each in enumerate(run.data)]
+    return replace(run, data=data, attack=attack)
 
 
 def _warn_of_untrained(run: Federation) -> None:
@@ -312,19 +369,28 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     began = time.perf_counter()
     config, dataset = experiment.config, experiment.dataset
     method, hyper, seed = planned.method, planned.hyper, planned.seed
-    partition = deal(dataset, experiment.scenario, experiment.clients, experiment.split, seed)
+    partition, drift = _split(experiment, seed)
+    experiment.wiring.check(len(partition.train), partition.dropped)
+    assembled = assemble(
+        dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device, experiment.wiring,
+        drift,
+    )  # fmt: skip
     federation = replace(
-        assemble(dataset, partition, method, hyper, experiment.rounds, seed, experiment.model, config.device),
+        assembled,
         backend=config.backend,
         workers=config.workers,
         wire=config.wire,
         task=experiment.task,
         participation=config.participation,
     )
+    federation = _attacked(federation, config, dataset.classes)
     # Before training: files may be edited while it runs.
     wanted = sized(experiment.model, hyper.hidden, hyper.embedding)
     model = record(wanted, _inputs(dataset, partition), dataset.classes, federation.models[0])
     _check_participation(config.participation, federation.clients, method)
+    _check_topology(config.participation, federation.clients, method, hyper, experiment.wiring)
+    taking_part = participant_count(config.participation, federation.clients)
+    check_members(method, hyper, taking_part, experiment.rounds, config.wire)  # again: some may have been left out
     _warn_of_untrained(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
     running = start(federation, audit)
@@ -350,7 +416,17 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
         frozen=tuple(dict(model.named_frozen()) for model in federation.models),
         curves=_curves(outcomes),
         standardisers=client_standardisers(dataset, partition),
+        orders=tuple((number + 1, order) for number, order in federation.orders),
     )
+
+
+def _split(experiment: Experiment, seed: int) -> tuple[Partition, tuple[str, DriftingPartition] | None]:
+    """The data split among clients: in the first round and, where they drift, in every round."""
+    how = experiment.dataset, experiment.scenario, experiment.clients, experiment.split, seed
+    if experiment.drift is None or experiment.config.drift is None:
+        return deal(*how), None
+    changing = deal_over_rounds(*how, experiment.drift, experiment.rounds)
+    return changing.at(0), (experiment.config.drift, changing)
 
 
 def _inputs(dataset: Dataset, partition: Partition) -> InputSpec:
@@ -377,6 +453,8 @@ def _watched(run: Federation, name: str, outcomes: Iterable[RoundOutcome]) -> It
         balance = label_balance([each.test_labels.cpu().numpy() for each in run.data])
     found, last = "", None
     for last in outcomes:  # the last one is looked at again
+        if balance is not None and run.drift is not None:
+            balance = label_balance(run.drift.test_labels(last.number))
         if not found:
             found = diverged(last.number, last.metrics, run.hyper.rate)
             found = found or at_chance(run.task, last.number, last.scores, last.metrics, balance)
@@ -401,12 +479,14 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "clients": experiment.clients,
         "rounds": experiment.rounds,
         "participation": config.participation,
+        **_drift_record(config),
         "preset": config.preset,
         "task": experiment.task.name,
         **_task_record(experiment.task),
         "model": {"name": model.name, **model.settings},
         "device": config.device,
         "wire": config.wire,
+        **({"attack": config.attack, "attackers": config.attackers} if config.attackers else {}),
         "hyper": {name: value for name, value in planned.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
     }
@@ -426,6 +506,7 @@ def _described(
         "samples": federation.sizes,
         "rounds": federation.rounds,
         "participation": federation.participation,
+        **_drift_record(config),
         "preset": config.preset,
         "settings": changed_settings(federation.method, config.preset, federation.hyper, experiment.split),
         "set": given_settings(run_settings(experiment.model, config.settings), federation.hyper, experiment.split),
@@ -439,9 +520,23 @@ def _described(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        **({"edges": [list(edge) for edge in federation.edges]} if federation.edges else {}),
         **_data_record(experiment, partition),
         **_task_record(federation.task),
+        **_attack_record(federation),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
+
+
+def _attack_record(run: Federation) -> dict[str, Any]:
+    """What dishonest clients did, and which they were; nothing, as in earlier versions, where all were honest."""
+    if run.attack is None:
+        return {}
+    return {"attack": run.attack.kind, "attackers": len(run.attack.clients), "dishonest": list(run.attack.clients)}
+
+
+def _drift_record(config: RunConfig) -> dict[str, str]:
+    """The drift; its absence, which earlier versions did not record, is left out."""
+    return {} if config.drift is None else {"drift": config.drift}
 
 
 def _task_record(task: Task) -> dict[str, str]:
@@ -460,11 +555,27 @@ def _data_record(experiment: Experiment, partition: Partition) -> dict[str, list
     return {name: values for name, values in found.items() if values}
 
 
-def _ring_order(dataset: Dataset, partition: Partition, method: Method, hyper: Hyper) -> tuple[int, ...]:
-    """The order of clients on the ring: as given, or by 2-opt from the label proportions of the training data."""
-    if method.order == "given":
-        return tuple(range(len(partition.train)))
-    return tuple(two_opt(similarity(label_proportions(dataset, partition.train), hyper.ring_cost)))
+def _ring_orders(
+    dataset: Dataset, partition: Partition, method: Method, hyper: Hyper, rounds: int, wiring: Wiring,
+    drift: tuple[str, DriftingPartition] | None,
+) -> tuple[tuple[int, tuple[int, ...]], ...]:  # fmt: skip
+    """The rounds (from 0) in which the ring is ordered, and the orders of clients on it.
+
+    As given or by bandwidth, once; or by 2-opt of the label proportions, once or several times.
+    """
+    if method.order != "2-opt":
+        return ((0, wiring.ring_order(len(partition.train), method)),)
+    still = label_proportions(dataset, partition.train)
+
+    def proportions(number: int) -> NDArray[np.float64]:
+        return still if drift is None else drift[1].proportions(dataset, number)
+
+    return tuple(orders_over_rounds(proportions, rounds, hyper.ring_cost, hyper.reorder_every, hyper.reorder_when))
+
+
+def reorders(method: Method, hyper: Hyper) -> bool:
+    """Whether 2-opt may order the ring more than once."""
+    return method.order == "2-opt" and (hyper.reorder_every > 0 or hyper.reorder_when is not None)
 
 
 def _client_data(dataset: Dataset, partition: Partition, kind: InputKind) -> list[ClientData]:

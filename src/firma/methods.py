@@ -3,6 +3,7 @@
 This module imports the standard library only, so that the table can be read without loading anything else.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args
@@ -22,10 +23,13 @@ else:
     OwnAlgorithm = Any  # what pydantic sees
 
 MethodOrName = TypeVar("MethodOrName")
-Topology = Literal["none", "star", "ring", "all-reduce"]
+Topology = Literal[
+    "none", "star", "ring", "all-reduce", "all-gather", "complete", "torus", "exponential", "one-peer-exponential",
+    "regular", "edges",
+]  # fmt: skip
 Shares = Literal["nothing", "extractor", "model", "head"]
-Weights = Literal["none", "size", "equal", "half", "golden"]
-Order = Literal["given", "2-opt"]
+Weights = Literal["none", "size", "equal", "half", "golden", "metropolis"]
+Order = Literal["given", "2-opt", "bandwidth"]
 Passes = Literal["one", "cover"]
 Retention = Literal["none", "constant", "cosine"]
 Training = Literal["joint", "two-phase", "extractor"]
@@ -38,6 +42,7 @@ AlgorithmName = Literal[
     "debiased", "tracked-gradient",
 ]  # fmt: skip
 Personal = Literal["none", "fine-tune", "tune-head", "one-step"]
+Combine = Literal["mean", "clipped", "trimmed", "median", "krum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +57,10 @@ class Method:
     name: str
     topology: Topology
     shares: Shares
-    weights: Weights  # of the clients at the server, or of the left and the right neighbour
+    weights: Weights  # of the clients at the server, or of the neighbours
     gate: Switch  # neighbours below the accuracy threshold lose weight
     order: Order  # of the clients on the ring
-    passes: Passes  # exchanges per round; "cover" is ⌈N/2⌉
+    passes: Passes  # exchanges per round; "cover": as many as reach everybody, on a ring ⌈N/2⌉
     retention: Retention  # how the share that a client keeps of its own parameters changes over rounds
     training: Training
     optimiser: Optimiser
@@ -65,6 +70,7 @@ class Method:
     head: Head = "learnt"  # or fixed: drawn at random, or derived as a tight frame
     algorithm: AlgorithmName | str | OwnAlgorithm = "plain"  # what a client does beside training and mixing
     personal: Personal = "none"  # what a client makes of the mixed model for itself, after each round
+    combine: Combine = "mean"  # of what arrives; all others are robust, and count clients alike whatever they claim
     base: str = ""  # not a column: whose numbers are used
 
 
@@ -84,6 +90,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "head": get_args(Head),
     "algorithm": get_args(AlgorithmName),
     "personal": get_args(Personal),
+    "combine": get_args(Combine),
 }
 
 # fmt: off
@@ -113,10 +120,15 @@ _ROWS = (
     Method("lg-fedavg", "star", "head",    "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no"),
     Method("fedbabu", "star", "extractor", "size",   "no",  "given", "one",   "none",     "extractor", "sgd",  "no",  "no", head="random", personal="fine-tune"),
     Method("fedetf",  "star", "extractor", "size",   "no",  "given", "one",   "none",     "extractor", "sgd",  "no",  "no", head="tight-frame"),
+    Method("d-psgd",  "ring", "model",     "metropolis", "no", "given", "one", "none",    "joint",     "sgd",  "no",  "no"),
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
 DEFAULT_METHOD = "fibfl++"
+GRAPH_METHOD = "d-psgd"  # by which topologies are compared
+# Topologies with neighbours other than those of a ring; weights there are Metropolis-Hastings.
+GRAPHS: tuple[Topology, ...] = ("complete", "torus", "exponential", "one-peer-exponential", "regular", "edges")
+_WITH_RING: tuple[Topology, ...] = ("complete", "exponential")  # graphs that have the links of the ring
 PAPER_METHODS = ("local", "fedavg", "fedrep", "rdfl", "fibfl", "fibfl+", "fibfl++")  # its six, and training alone
 LEADING_METHODS = (*PAPER_METHODS, "frame")  # whose columns the README shows
 
@@ -155,6 +167,7 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "lg-fedavg": _BASELINE,
     "fedbabu": {"rate": 0.01, "extractor_epochs": 5, "personal_epochs": 5},
     "fedetf": {"rate": 0.01, "extractor_epochs": 5},
+    "d-psgd": _BASELINE,
 }
 # Chosen on validation data, six tries for every method: docs/methods.md.
 _RECOMMENDED_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10}
@@ -182,6 +195,7 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "lg-fedavg": {"rate": 0.01, "epochs": 10},
     "fedbabu": {"rate": 0.01, "extractor_epochs": 10, "personal_epochs": 5},
     "fedetf": {"rate": 0.01, "extractor_epochs": 10},
+    "d-psgd": {"rate": 0.01, "epochs": 10},
 }
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
@@ -191,6 +205,7 @@ PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retentio
 # run (keys of stored cells, checkpoints), so that runs made before the column existed are still found; never change one.
 NEUTRAL_COLUMNS: Mapping[str, str] = {
     "private": "none", "head": "learnt", "algorithm": "plain", "personal": "none",
+    "combine": "mean",
 }  # fmt: skip
 
 
@@ -224,12 +239,22 @@ def lookup(name: str) -> Method:
     if base not in METHODS:
         raise _unknown_method(base)
     row = METHODS[base]
-    for change in changes.split(",") if colon else ():
+    for change in _split(changes) if colon else ():
         column, _, value = change.partition("=")
         if column not in COLUMNS:
             raise unknown(f"method {name!r}: column", column, COLUMNS)
         row = replace(row, **{column: value})  # type: ignore[arg-type]  # check() compares it with COLUMNS
     return check(replace(row, name=name))
+
+
+def _split(changes: str) -> list[str]:
+    """Changes of columns, which commas separate; not those between parentheses, as in algorithm=mine:Mine(a=1,b=2)."""
+    return re.split(r",(?![^(]*\))", changes)
+
+
+def own_algorithm(row: Method) -> bool:
+    """Whether the algorithm is code of the user's own: an object, or MODULE:CLASS."""
+    return not isinstance(row.algorithm, str) or ":" in row.algorithm
 
 
 def _unknown_method(name: str) -> BadInput:
@@ -243,7 +268,7 @@ def check(row: Method) -> Method:
     what = f"method {row.name!r}"
     for column, allowed in COLUMNS.items():
         value = getattr(row, column)
-        if column == "algorithm" and (not isinstance(value, str) or ":" in value):
+        if column == "algorithm" and own_algorithm(row):
             continue  # of the user's own: an object, or MODULE:CLASS
         if value not in allowed:
             choice = f"must be one of {', '.join(allowed)}{suggestion(value, allowed)}"
@@ -257,29 +282,67 @@ def check(row: Method) -> Method:
             "topology = 'none' requires shares = 'nothing', and vice versa"
         )
     _check_mixing(row, what)
+    _check_combine(row, what)
     _check_head(row, what)
     _check_algorithm(row, what)
     return row
 
 
 def _check_mixing(row: Method, what: str) -> None:
-    if row.topology in ("star", "all-reduce") and row.weights not in ("size", "equal"):
+    if row.topology in ("star", "all-reduce", "all-gather") and row.weights not in ("size", "equal"):
         raise BadInput(
             f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'size' or 'equal'"
         )
-    if row.topology == "ring" and row.weights not in ("half", "golden"):
-        raise BadInput(f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden'")
-    if row.topology == "ring" and row.retention == "none":
-        raise BadInput(f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine'")
+    if row.topology == "ring" and row.weights not in ("half", "golden", "metropolis"):
+        raise BadInput(
+            f"{what}: weights = {row.weights!r}, but topology = 'ring' requires 'half' or 'golden', or 'metropolis'"
+        )
+    if row.topology == "ring" and row.retention == "none" and row.weights != "metropolis":
+        raise BadInput(
+            f"{what}: retention = 'none', but topology = 'ring' requires 'constant' or 'cosine', unless weights = "
+            "'metropolis'"
+        )
+    if row.topology in GRAPHS and row.weights != "metropolis":
+        raise BadInput(
+            f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'metropolis'"
+        )
+    if row.weights == "metropolis":
+        _check_metropolis(row, what)
+    if row.order == "bandwidth" and row.topology not in ("ring", "all-reduce"):
+        raise BadInput(f"{what}: order = 'bandwidth' requires topology = 'ring' or 'all-reduce'")
     if row.warmup == "yes" and row.algorithm != "plain":
-        raise BadInput(f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}")
+        raise BadInput(
+            f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}; use warmup = 'no'"
+        )
+
+
+def _check_combine(row: Method, what: str) -> None:
+    refused = f"{what}: combine = {row.combine!r} cannot be combined with topology = {row.topology!r}"
+    if row.combine == "mean":
+        return
+    if row.topology == "none":
+        raise BadInput(f"{refused}: nobody sends anything; use 'mean'")
+    if row.topology == "all-reduce":
+        raise BadInput(f"{refused}: it would see sums instead of single clients; use topology = 'all-gather'")
+    if row.combine == "krum" and row.topology == "ring":
+        raise BadInput(
+            f"{refused}: Krum requires at least 2f + 3 clients, and a ring has two neighbours; use 'clipped', or "
+            "topology = 'all-gather'"
+        )
+    if row.topology == "one-peer-exponential":
+        raise BadInput(f"{refused}: two vectors at a time cannot show which of them lies; use 'exponential'")
+    if row.combine == "clipped" and row.topology == "star":
+        raise BadInput(
+            f"{refused}: differences are clipped to a client's own parameters, and a server has none; use 'trimmed', "
+            "'median' or 'krum'"
+        )
 
 
 def _check_algorithm(row: Method, what: str) -> None:
-    if row.algorithm == "normalised-steps" and row.topology == "ring":
+    if row.algorithm == "normalised-steps" and row.topology in ("ring", *GRAPHS):
         raise BadInput(
             f"{what}: algorithm = {row.algorithm!r} averages what clients moved by, not where they are, so "
-            "topology = 'ring' would never bring them together; use 'star' or 'all-reduce'"
+            f"topology = {row.topology!r} would never bring them together; use 'star' or 'all-reduce'"
         )
     if row.algorithm in _COUNTING_STEPS and row.training == "two-phase" and row.shares == "model":
         raise BadInput(
@@ -298,6 +361,24 @@ def _check_algorithm(row: Method, what: str) -> None:
         )
 
 
+def _check_metropolis(row: Method, what: str) -> None:
+    """The weights follow from the graph alone, and warm-up rounds use no link that the graph does not have."""
+    if row.retention != "none":
+        raise BadInput(
+            f"{what}: retention = {row.retention!r}, but weights = 'metropolis' requires retention = 'none': what a "
+            "client keeps of its own follows from the graph"
+        )
+    if row.gate == "yes":
+        raise BadInput(f"{what}: gate = 'yes' requires topology = 'ring' with weights = 'half' or 'golden'")
+    if row.topology in GRAPHS and row.order != "given":
+        raise BadInput(f"{what}: order = {row.order!r} requires a ring, but topology = {row.topology!r}")
+    if row.topology in GRAPHS and row.topology not in _WITH_RING and row.warmup == "yes":
+        raise BadInput(
+            f"{what}: warmup = 'yes' averages round a ring, but topology = {row.topology!r} does not have its links; "
+            "set warmup = 'no'"
+        )
+
+
 def _check_head(row: Method, what: str) -> None:
     if (row.head == "learnt") == (row.training == "extractor"):
         raise BadInput(
@@ -306,6 +387,21 @@ def _check_head(row: Method, what: str) -> None:
         )
     if row.head != "learnt" and row.shares != "extractor":
         raise BadInput(f"{what}: head = {row.head!r} requires shares = 'extractor'; the head is fixed, not shared")
+
+
+def on_topology(row: Method, topology: Topology) -> Method:
+    """The row on another topology, a ring or a graph, with the columns changed that do not go with it.
+
+    On its own topology it stays as it is; on another one it has Metropolis weights.
+    """
+    if row.topology == topology:
+        return check(row)
+    return check(
+        replace(
+            row, name=f"{row.name} on {topology}", topology=topology, weights="metropolis", retention="none", gate="no",
+            order="given", warmup="no", shares="model" if row.shares == "nothing" else row.shares,
+        )
+    )  # fmt: skip
 
 
 def columns(row: Method) -> dict[str, str]:

@@ -81,3 +81,12 @@ def summarise(
         known = values[-1][~np.isnan(values[-1])]
         found[f"mean_{name}"] = float(known.mean()) if len(known) else None
     return {name: value if value is None or math.isfinite(value) else None for name, value in found.items()}
+
+
+def honest_metrics(history: Accuracies, dishonest: Sequence[int], main: str = "accuracy") -> dict[str, float | None]:
+    """Mean and worst of the honest clients after the last round; nothing if all are honest."""
+    if not len(dishonest):
+        return {}
+    final = np.delete(history[-1], list(dishonest))
+    found = {f"honest_mean_{main}": float(final.mean()), "honest_worst_client": float(final.min())}
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}

@@ -38,12 +38,13 @@ class ModelState:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one member sends another: parameters and at most one agreed number of each kind."""
+    """What one member sends another: parameters and at most one agreed number of each kind, or digests."""
 
     state: ExtractorState | ModelState
     accuracy: float | None = None  # training accuracy, where a gate needs it
     weight: float | None = None  # samples behind an average
     wire: Wire = "float32"  # how the parameters are encoded in transit
+    digests: tuple[bytes, ...] = ()  # (32,) each: SHA-256 of extractors that the sender holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,22 @@ class Expected:
     count: int
     accuracy: bool = False
     weight: bool = False
+    digests: int = 0
 
 
 Exchanges = Generator[Exchange, dict[int, Message], "Tensor"]  # returns the member's new shared parameters
 Score = Callable[[int, "Tensor"], float]  # how good a neighbour's extractor is, whatever the neighbour claims
+Aggregate = Callable[["Tensor", "Tensor"], "Tensor"]  # a server's vector (q,) from (n, q) and the clients' weights (n,)
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """An extractor changed on its way from one member to the next, if both say the truth: one of the two does not."""
+
+    origin: int  # whose extractor it is
+    sender: int
+    receiver: int
+    used: bool  # what arrived here is what its origin says it sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +89,7 @@ class Participant:
 
     `shared` is the flat extractor, or the whole flat model where the plan shares it. What is sent is encoded as `wire`;
     what a member keeps of its own is never rounded. With `score` the gate uses it instead of the neighbours' claims.
+    A server with `aggregate` computes what it sends by it; the default is the weighted mean.
     """
 
     me: int
@@ -85,6 +99,8 @@ class Participant:
     samples: int
     wire: Wire = "float32"
     score: Score | None = None
+    suspect: Callable[[Mismatch], None] | None = None  # told of members that disagree on what they hold
+    aggregate: Aggregate | None = None
 
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:

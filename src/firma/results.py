@@ -21,7 +21,7 @@ from firma.atomic_files import check_writable
 from firma.data.catalogue import SIZES
 from firma.data.standardise import Standardiser, standardiser_from_json
 from firma.errors import BadInput
-from firma.metrics import summarise
+from firma.metrics import honest_metrics, summarise
 from firma.models.build import SIZES_OF_MLP, ModelSource, build_model, model_spec, sized
 from firma.models.probe import InputSpec
 from firma.models.record import rebuild
@@ -43,11 +43,11 @@ class Result:
 
     `history` is (rounds, clients) test accuracy after each round's mixing, or the task's main metric (`main`); `curves`
     are the other metrics by name, NaN where a client has none (results of a sweep keep the last round of them). `order`
-    is the ring. The final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each
-    client by name, such as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one
-    for all clients, or one for each. If inputs were standardised, `standardisers` are the N
-    clients' ways to do it, which new data have to go through: `result.model(i)` takes
-    `result.standardisers[i].apply(x)`.
+    is the ring; if it may be ordered anew on the way, `orders` are the rounds (from 1) in which it was, and how. The
+    final models are `parameters` (N, P), whose structure is `template`; `buffers`, those of each client by name, such
+    as BatchNorm's running statistics; and `frozen`, parameters that are not trained, by name: one for all clients, or
+    one for each. If inputs were standardised, `standardisers` are the N clients' ways to do it, which new data have to
+    go through: `result.model(i)` takes `result.standardisers[i].apply(x)`.
     """
 
     method: str
@@ -66,6 +66,7 @@ class Result:
     frozen: Sequence[Mapping[str, Tensor]] = field(default=(), repr=False)
     standardisers: tuple[Standardiser, ...] = field(default=(), repr=False)
     curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def task(self) -> TaskName:
@@ -81,7 +82,8 @@ class Result:
     @property
     def metrics(self) -> dict[str, float | int | None]:
         """Every metric of the run."""
-        return summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
+        found = summarise(self.history, self.sent_bytes, self.messages, self.main, self.curves)
+        return found | honest_metrics(self.history, self.config.get("dishonest", ()), self.main)
 
     @property
     def path(self) -> str:
@@ -151,6 +153,8 @@ class Result:
             "backend": self.backend,
             "metrics": self.metrics,
         }
+        if self.orders:
+            document["orders"] = [{"round": number, "order": list(order)} for number, order in self.orders]
         return document | ({"audit": dict(self.audit)} if self.audit is not None else {})
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -265,6 +269,7 @@ def from_dict(document: Mapping[str, Any]) -> Result:
         backend=document.get("backend", document.get("path", "")),  # "path" in files of version 0.1
         audit=document.get("audit"),
         curves={name: np.array(rows, dtype=np.float64) for name, rows in document.get("curves", {}).items()},
+        orders=tuple((each["round"], tuple(each["order"])) for each in document.get("orders", ())),
     )
 
 

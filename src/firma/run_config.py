@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
 from firma.methods import DEFAULT_METHOD, Method, spelled_out
-from firma.settings import BackendName, EngineName, Preset, Standardise, Wire, sentence
+from firma.settings import AttackName, BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
 
 if TYPE_CHECKING:  # loading these would load torch, and `firma run --help` should not have to wait for it
@@ -35,7 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 PYTHON_ONLY = ("on_round", "progress")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
-_PATHS = ("checkpoint", "tensorboard", "mlflow")
+_PATHS = ("checkpoint", "tensorboard", "mlflow", "bandwidth")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,14 @@ class RunConfig:
     rounds: Annotated[
         int | None, Field(ge=1, description="Number of rounds. Default: as in the paper; for own data, 30.")
     ] = None
+    drift: Annotated[
+        str | None,
+        Field(
+            description="Data that change over rounds: label-shift (class proportions move to a second draw), "
+            "new-classes or new-classes-K (classes that nobody has at first), rotate-DEGREES (inputs are rotated "
+            "further and further); gradually, or with @ROUND, such as label-shift@15, in that round. Default: no drift."
+        ),
+    ] = None
     participation: Annotated[
         float,
         Field(
@@ -84,6 +92,16 @@ class RunConfig:
             "others neither train nor communicate.",
         ),
     ] = 1.0  # fmt: skip
+    attack: Annotated[
+        AttackName,
+        Field(
+            description="What dishonest clients do, in simulation: sign-flip, noise, scaled or lying-accuracy (send "
+            "other parameters than they trained), or label-flip (train on wrong labels)."
+        ),
+    ] = "none"
+    attackers: Annotated[
+        int, Field(ge=0, description="Number of dishonest clients, drawn by seed; metrics also cover the honest alone.")
+    ] = 0
     seed: Annotated[
         int, Field(ge=0, description="Seed of initial weights and batches; with several seeds, the first one.")
     ] = 0
@@ -199,6 +217,27 @@ class RunConfig:
             description="Encoding of parameters in messages: float32, bfloat16 (half the bytes) or int8 (a quarter)."
         ),
     ] = "float32"
+    graph: Annotated[
+        str | Path | tuple[tuple[int, int], ...] | None,
+        Field(
+            description="A file with the edges of your own graph, two client numbers per line, for methods with "
+            "topology=edges. From Python also a list of pairs."
+        ),
+    ] = None
+    order: Annotated[
+        str | Path | tuple[int, ...] | None,
+        Field(
+            description="The order of the clients on the ring, such as 3,1,0,2, or a file that holds it, for methods "
+            "with order=given. Default: 0, 1, 2, … From Python also a list."
+        ),
+    ] = None
+    bandwidth: Annotated[
+        str | Path | None,
+        Field(
+            description="A CSV file with Mbit/s between clients, one row and one column per client, for methods with "
+            "order=bandwidth: the slowest link of the ring becomes as fast as possible."
+        ),
+    ] = None
     tensorboard: Annotated[
         str | Path | None,
         Field(
@@ -257,6 +296,7 @@ class RunConfig:
         options |= {"loss": self.loss and _reference(self.loss), "metric": [_reference(each) for each in self.metric]}
         model = self.model if isinstance(self.model, str) else type(self.model).__name__
         paths = {name: str(path) for name in _PATHS if (path := getattr(self, name)) is not None}
+        paths |= {name: str(path) for name in ("graph", "order") if isinstance(path := getattr(self, name), Path)}
         return options | {"method": names, "model": model} | paths
 
 
@@ -336,7 +376,7 @@ def _check_types(config: RunConfig) -> None:
     """Refuse what pydantic would accept or would explain badly."""
     if not isinstance(config.method, str | Method | list | tuple):
         raise BadInput(f"method = {config.method!r}: must be a name, a firma.Method, or a list of these")
-    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover"):
+    for name in ("clients", "rounds", "seed", "seeds", "workers", "recover", "attackers"):
         if isinstance(value := getattr(config, name), bool):
             raise BadInput(f"{name} = {value}: must be a valid integer")
     if config.on_round is not None and not callable(config.on_round):
@@ -354,6 +394,11 @@ def _check_combinations(config: RunConfig) -> None:
         raise BadInput(
             "--engine ray cannot be combined with --audit, --device or --wire: it trains on CPUs and "
             "exchanges float32; use --engine simulation instead"
+        )
+    if (config.attack == "none") != (config.attackers == 0):
+        raise BadInput(
+            f"--attack {config.attack} with --attackers {config.attackers}: an attack requires --attackers 1 or more, "
+            "and attackers require --attack"
         )
     if config.engine != "ray" and config.address is not None:
         raise BadInput("--address requires --engine ray")

@@ -18,11 +18,12 @@ ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
 _NOT_OPTIONS = (
     "hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions", "labels",
-    "features", "client_names",
+    "features", "client_names", "dishonest",
 )  # fmt: skip
 # Options that results of earlier versions do not record, and the value that they had.
 UNRECORDED_OPTIONS: Mapping[str, Any] = {
-    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification",
+    "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification", "drift": "none",
+    "attack": "none", "attackers": 0,
 }  # fmt: skip
 
 

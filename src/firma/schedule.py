@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from firma.methods import Method, Shares, Weights
+from firma.graphs import Edge, Graph, reach
+from firma.methods import Combine, Method, Shares, Weights
 from firma.seeds import generator
 from firma.settings import Hyper
 
-Mixing = Literal["none", "star", "ring", "all-reduce"]
+Mixing = Literal["none", "star", "ring", "all-reduce", "all-gather", "graph"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Phase:
 
     trains: Literal["model", "head", "extractor"]
     epochs: int
+    steps: int | None = None  # batches after which it ends, if it has not ended before
 
 
 class Gate(NamedTuple):
@@ -36,11 +38,15 @@ class RoundPlan:
     mixing: Mixing
     shares: Shares
     passes: int = 1
-    weights: Weights = "none"  # of the two neighbours on a ring; of the clients in an average
+    weights: Weights = "none"  # of the neighbours; of the clients in an average
     retention: float = 1.0  # per pass
     gate: Gate | None = None
     participants: tuple[int, ...] | None = None  # in ring order; None: all clients
     rate: float = 1.0  # factor of the learning rate in this round
+    graph: Graph | None = None  # on which members mix, where that is not by the ring's pair of weights
+    combine: Combine = "mean"  # of what arrives: see `firma.mixing.combine`
+    byzantine: int = 0  # f, of which a robust combine withstands so many
+    clip_radius: float | None = None  # of clipping; None: by the distances of what arrives
 
     @property
     def part(self) -> Literal["model", "extractor", "head"]:
@@ -72,9 +78,26 @@ def warmup_rounds(method: Method, hyper: Hyper, rounds: int) -> int:
     return rounds // 6 if hyper.warmup_rounds is None else min(hyper.warmup_rounds, rounds)
 
 
-def passes(method: Method, clients: int) -> int:
-    """Exchanges per round: one, or as many as reach the far side of the ring."""
-    return math.ceil(clients / 2) if method.passes == "cover" else 1
+def passes(method: Method, clients: int, graph: Graph | None = None) -> int:
+    """Exchanges per round: one, or as many as reach the far side of the ring, or of another graph."""
+    if method.passes == "one":
+        return 1
+    return math.ceil(clients / 2) if graph is None or graph.topology == "ring" else reach(graph, clients)
+
+
+def graph_of(method: Method, hyper: Hyper, seed: int = 0, edges: tuple[Edge, ...] = ()) -> Graph | None:
+    """The graph on which a method mixes; None where it has a server or the ring's pair of weights, or mixes nothing."""
+    match method.topology:
+        case "none" | "star" | "all-reduce" | "all-gather":
+            return None
+        case "ring":
+            return Graph("ring") if method.weights == "metropolis" else None
+        case "regular":
+            return Graph("regular", hyper.degree, seed)
+        case "edges":
+            return Graph("edges", edges=edges)
+        case other:
+            return Graph(other)
 
 
 def round_retention(method: Method, hyper: Hyper, rounds: int, number: int) -> float:
@@ -91,31 +114,45 @@ def rate_factor(hyper: Hyper, rounds: int, number: int) -> float:
     return 1.0 if hyper.schedule == "constant" else 0.5 * (1 + math.cos(math.pi * number / rounds))
 
 
-def plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
-    """The plan of round `number` (from 0), in which `clients` take part."""
-    found = _mixing_plan(method, hyper, clients, rounds, number)
-    return replace(found, rate=rate_factor(hyper, rounds, number))
+def plan(
+    method: Method, hyper: Hyper, clients: int, rounds: int, number: int, seed: int = 0, edges: tuple[Edge, ...] = ()
+) -> RoundPlan:
+    """The plan of round `number` (from 0), in which `clients` take part.
+
+    A random graph is drawn by `seed`; `edges` are those of the user's own graph.
+    """
+    found = _mixing_plan(method, hyper, clients, rounds, number, graph_of(method, hyper, seed, edges))
+    found = replace(found, rate=rate_factor(hyper, rounds, number))
+    if method.combine == "mean":
+        return found
+    return replace(found, combine=method.combine, byzantine=hyper.byzantine, clip_radius=hyper.clip_radius)
 
 
-def _mixing_plan(method: Method, hyper: Hyper, clients: int, rounds: int, number: int) -> RoundPlan:
+def _mixing_plan(
+    method: Method, hyper: Hyper, clients: int, rounds: int, number: int, graph: Graph | None
+) -> RoundPlan:
     """What is trained, and how it is mixed."""
     if number < warmup_rounds(method, hyper, rounds):
-        return _warmup(hyper, number)
-    if method.topology != "ring":
-        return RoundPlan(number, phases(method, hyper), method.topology, method.shares, weights=method.weights)
+        return _warmup(method, hyper, number)
+    train, shares, weights = phases(method, hyper), method.shares, method.weights
+    if graph is not None:
+        return RoundPlan(number, train, "graph", shares, passes(method, clients, graph), weights, graph=graph)
+    if method.topology in ("none", "star", "all-reduce", "all-gather"):
+        return RoundPlan(number, train, method.topology, shares, weights=weights)
     count = passes(method, clients)
     per_pass = round_retention(method, hyper, rounds, number) ** (1 / count)  # Eq. 9
     gate = Gate(hyper.threshold, hyper.posterior) if method.gate == "yes" else None
-    return RoundPlan(number, phases(method, hyper), "ring", method.shares, count, method.weights, per_pass, gate)
+    return RoundPlan(number, train, "ring", shares, count, weights, per_pass, gate)
 
 
 def phases(method: Method, hyper: Hyper) -> tuple[Phase, ...]:
     """What a client trains in a round after the warm-up."""
     if method.training == "joint":
-        return (Phase("model", hyper.epochs),)
+        return (Phase("model", hyper.epochs, hyper.local_steps),)
+    extractor = Phase("extractor", hyper.extractor_epochs, hyper.local_steps)
     if method.training == "extractor":
-        return (Phase("extractor", hyper.extractor_epochs),)
-    return (Phase("head", hyper.head_epochs), Phase("extractor", hyper.extractor_epochs))
+        return (extractor,)
+    return (Phase("head", hyper.head_epochs, hyper.local_steps), extractor)
 
 
 def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, ...]:
@@ -129,8 +166,12 @@ def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, .
     return (*found, Phase("model" if method.personal == "fine-tune" else "head", hyper.personal_epochs))
 
 
-def _warmup(hyper: Hyper, number: int) -> RoundPlan:
-    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server."""
-    train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs)),)
-    mixing: Mixing = "star" if hyper.warmup_shares == "model" else "all-reduce"
+def _warmup(method: Method, hyper: Hyper, number: int) -> RoundPlan:
+    """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server.
+
+    A robust combine must see every client's extractor instead of sums: an all-gather takes the place of the all-reduce.
+    """
+    train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs), hyper.local_steps),)
+    exact: Mixing = "all-reduce" if method.combine == "mean" else "all-gather"
+    mixing: Mixing = "star" if hyper.warmup_shares == "model" else exact
     return RoundPlan(number, train, mixing, hyper.warmup_shares)

@@ -16,6 +16,7 @@ BackendName = Literal["auto", "autograd"]
 Wire = Literal["float32", "bfloat16", "int8"]
 DEVICES = ("cpu", "cuda", "mps", "xpu")  # the usual kinds of torch devices, to suggest and to complete
 Standardise = Literal["none", "per-client"]
+AttackName = Literal["none", "sign-flip", "noise", "scaled", "label-flip", "lying-accuracy"]
 
 
 def _none_word(value: object) -> object:
@@ -56,6 +57,9 @@ class Hyper(Readable):
     )
     batch: Positive = Field(64, description="batch size, in samples")
     epochs: Count = Field(5, description="epochs per round of methods that train the whole model jointly (E)")
+    local_steps: Annotated[Positive | None, Optional] = Field(
+        None, description="batches after which each phase of a round's local training ends; none: whole epochs"
+    )
     head_epochs: Count = Field(1, description="epochs per round in which only the head is trained (Eh)")
     extractor_epochs: Count = Field(20, description="epochs per round in which only the extractor is trained (Ee)")
     threshold: Share = Field(0.35, description="training accuracy below which the gate excludes a neighbour (τ)")
@@ -108,6 +112,15 @@ class Hyper(Readable):
     )
     mean_momentum: Share = Field(1.0, description="weight of the current batch in that mean of a client's features")
     feature_bias: Literal["no", "yes"] = Field("yes", description="whether each client has a private bias of features")
+    degree: Positive = Field(4, description="number of neighbours of each client on a random regular graph")
+    byzantine: Count = Field(
+        1, description="number f of dishonest clients that a robust combine withstands, among all that it combines"
+    )
+    clip_radius: Annotated[Annotated[float, Field(gt=0)] | None, Optional] = Field(
+        None,
+        description="combine = clipped: largest distance from its own parameters at which a client takes another's in "
+        "full (τ); none: the distance of the farthest but f",
+    )
     hidden: Positive = Field(256, description="width of the hidden layers of the built-in mlp")
     embedding: Positive = Field(128, description="number of features that the extractor of the built-in mlp computes")
     initial: Literal["shared", "per-client"] = Field(
@@ -115,6 +128,14 @@ class Hyper(Readable):
     )
     ring_cost: Literal["cosine", "dot"] = Field(
         "cosine", description="similarity of two clients' class proportions, Eq. 8: cosine or dot"
+    )
+    reorder_every: Count = Field(
+        0, description="2-opt orders the ring anew every so many rounds, by the data of that round; 0: never"
+    )
+    reorder_when: Annotated[Share | None, Optional] = Field(
+        None,
+        description="2-opt orders the ring anew when a client's class proportions have moved by more than this since "
+        "it was last ordered (total variation distance, 0 to 1); none: never",
     )
 
 
@@ -165,6 +186,9 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "personal_epochs": 3, "personal_rate": 0.01, "personal_share": 1.0, "head_bias": "prior",
     "attraction": 0.1, "interpolation": 0.5, "interpolation_learnt": "yes", "inner_steps": 5, "inner_rate": 0.01,
     "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
+    "local_steps": None, "degree": 4,
+    "byzantine": 1, "clip_radius": None,
+    "reorder_every": 0, "reorder_when": None,
 }  # fmt: skip
 
 

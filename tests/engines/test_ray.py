@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from torch import nn
 
 import firma
 from conftest import FEATURES, toy_data
+from drifting import drifting_federation
 from firma.algorithms.catalogue import algorithm_of
+from firma.attacks import Attack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.methods import METHODS
@@ -48,6 +52,21 @@ def assert_same(ours, theirs, exactly=False):
 def test_same_figures_as_the_simulation(make_federation, pools, method, processes):
     federation = make_federation(method, 5, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 4, 2))
     assert_same(finish(RayFederation(federation, pools[processes])), finish(Simulation(federation)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fibfl++:combine=clipped", "rdfl:combine=median", "fedavg:combine=trimmed",
+        "frame:topology=all-gather,combine=krum", "frame:topology=all-gather,combine=clipped",
+    ],
+)  # fmt: skip
+def test_robust_combines_and_attacks_are_the_same_to_a_bit(make_federation, pools, method):
+    made = make_federation(method, 5, rounds=6, noisy=(1,), threshold=0.5, order=(0, 3, 1, 4, 2))
+    federation = replace(made, attack=Attack("noise", (3,)))
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+    some = replace(made, participation=0.9, hyper=made.hyper.model_copy(update={"byzantine": 0}))
+    assert_same(finish(RayFederation(some, pools[3])), finish(Simulation(some)), exactly=True)
 
 
 @pytest.mark.parametrize("clients", [1, 2])
@@ -92,9 +111,38 @@ def test_client_sampling_gives_the_figures_of_the_simulation(make_federation, po
     assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole, not averages)
 
 
+@pytest.mark.parametrize("drift", ["label-shift", "rotate-60@3"])
+@pytest.mark.parametrize("method", ["fedavg", "fibfl++", "frame"])
+def test_data_that_drift_give_the_figures_of_the_simulation(pools, tmp_path, method, drift):
+    """Workers get the rows that their clients ever hold; a checkpoint is taken up by the simulation."""
+    base = drifting_federation(method, drift, "dir-0.1", clients=5, rounds=5, reorder_every=2, personal_epochs=1)
+    federation = replace(base, participation=0.8)
+    whole = finish(Simulation(federation))
+    stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 3)
+    assert_same(finish(RayFederation(federation, pools[3])), whole)
+    assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole)
+
+
 def test_client_sampling_on_a_large_ring(make_federation, pools):
     base = make_federation("fibfl+", 300, rounds=2, extractor_epochs=1, head_epochs=0)
     federation = replace(base, participation=0.6)
+    assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "clients", "share"),
+    [
+        ("d-psgd:topology=exponential", 300, 1.0),
+        ("d-psgd:topology=edges", 6, 0.6),
+        pytest.param("d-psgd:topology=regular", 1000, 1.0, marks=pytest.mark.slow),
+        pytest.param("d-psgd:topology=one-peer-exponential,passes=cover", 1000, 0.5, marks=pytest.mark.slow),
+    ],
+)
+def test_graphs_give_the_bits_of_the_simulation(make_federation, pools, method, clients, share):
+    """Processes read rows of clients anywhere, and the products have the shapes that they have in one process."""
+    base = make_federation(method, clients, rounds=2, epochs=1, local_steps=1)
+    edges = ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)) if "edges" in method else ()
+    federation = replace(base, participation=share, edges=edges)
     assert_same(finish(RayFederation(federation, pools[3])), finish(Simulation(federation)), exactly=True)
 
 
@@ -299,3 +347,59 @@ def test_toy_data_are_what_the_groups_get(make_federation, pools):
         np.testing.assert_array_equal(x, data.inputs)
         np.testing.assert_array_equal(y, data.labels)
         assert not x.flags.writeable, "not shared through the object store"
+
+
+RECIPES = Path(__file__).parents[2] / "examples" / "methods"
+
+
+@pytest.fixture
+def recipes(monkeypatch, tmp_path):
+    """The recipes for methods in the current folder, which no worker knows."""
+    for path in RECIPES.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text())
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for path in RECIPES.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "fedavg:algorithm=fedprox:FedProx",
+        "fedavg:weights=equal,algorithm=scaffold:Scaffold",
+        "fedavg:algorithm=fedadam:FedAdam",
+        "rdfl:algorithm=moon:Moon",
+    ],
+)
+def test_methods_of_ones_own_run_on_ray_too(make_federation, pools, recipes, row, processes):
+    """A server with an aggregate of its own gives the same bits: it sees the same rows in the same order."""
+    federation = replace(make_federation(row, 5), participation=0.8)
+    exactly = "fedadam" in row or "moon" in row
+    assert_same(finish(RayFederation(federation, pools[processes])), finish(Simulation(federation)), exactly)
+
+
+def test_a_servers_state_survives_a_lost_process_and_a_resume(make_federation, pools, recipes, tmp_path):
+    federation = make_federation("fedavg:algorithm=fedadam:FedAdam(rate=0.03)", 5, rounds=6)
+    whole = finish(Simulation(federation))
+    rounds = RayFederation(federation, pools[3], RunCheckpoints(tmp_path / "saved", federation)).rounds()
+    for _ in range(3):
+        next(rounds)
+    os.kill(answers(pools[3].slots[0].actor.ready.remote()), signal.SIGKILL)
+    next(rounds)
+    rounds.close()
+    again = RayFederation(federation, pools[3], RunCheckpoints(tmp_path / "saved", federation))
+    assert_same(finish(again), whole, exactly=True)
+    resumed = Simulation(federation, checkpoints=RunCheckpoints(tmp_path / "saved", federation))
+    assert_same(finish(resumed), whole, exactly=True)
+
+
+def test_a_hook_that_fails_on_ray_says_where(make_federation, pools, recipes):
+    (recipes / "fedprox.py").write_text(
+        "import firma\nclass FedProx(firma.Algorithm):\n    def after_training(self, one):\n        one.nothing\n"
+    )
+    federation = make_federation("fedavg:algorithm=fedprox:FedProx", 5)
+    with pytest.raises(firma.BadInput, match=r"after_training for client \d in round 1 failed") as caught:
+        finish(RayFederation(federation, pools[3]))
+    assert "one.nothing" in str(caught.value)

@@ -136,7 +136,7 @@ def test_a_ring_file_with_an_app(tmp_path):
     refused("head must name the arrays", flower=values["flower"] | {"head": []})
     refused("flower.files is missing", flower=values["flower"] | {"files": {}})
     refused("has training = 'two-phase'", method="fibfl")
-    refused("peers require a ring method", method="fedavg")
+    refused("peers require a method without a server", method="fedavg")
     refused("setting 'rate' has no effect on a Flower app", set={"rate": 0.1})
     refused(r"\[task\] cannot be combined", task={"shape": [8, 8], "labels": ["a", "b"]})
     refused(

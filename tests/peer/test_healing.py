@@ -99,6 +99,16 @@ def test_an_all_reduce_goes_on_without_a_member_that_was_killed(crew, victim, ph
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("phase", [("training",), ("before exchange",), ("after exchange",), ("mid save",)])
+def test_a_complete_graph_goes_on_without_a_member_that_was_killed(crew, phase):
+    heal(crew(method="fibfl:topology=complete,weights=metropolis,retention=none"), 1, phase)
+
+
+def test_an_all_gather_goes_on_without_a_member_that_was_killed_before_its_digests(crew):
+    heal(crew(method="frame:topology=all-gather"), 2, ("before exchange", 2))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", range(3))
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: "-".join(map(str, phase)))
 def test_every_member_killed_at_every_phase(crew, victim, phase):

@@ -1,5 +1,6 @@
 """Peers on real sockets give what the simulation gives."""
 
+import json
 import shutil
 import threading
 import time
@@ -75,6 +76,7 @@ def assert_same(made, outcomes, result):
         ("fibfl+", 2, 2, "skew-1"),
         ("fibfl++", 5, 7, "dir-0.1"),
         ("fibfl++:order=given,passes=one", 4, 6, "iid"),
+        ("fibfl++:topology=exponential,weights=metropolis,retention=none,gate=no,order=given", 4, 7, "iid"),
         ("frame", 4, 6, "dir-0.5"),
         ("fedper:topology=all-reduce", 3, 2, "dir-0.5"),
         ("fedbabu:topology=all-reduce", 3, 2, "dir-0.5"),
@@ -153,6 +155,33 @@ def test_a_narrow_wire_gives_the_simulations_bits_and_an_honest_count(make_ring,
     assert verdict.size == outcomes[0].sent
     content = sum(result.sent_bytes) / members
     assert content < verdict.size < content + 1200 * verdict.messages, "heads and nothing else on top"
+
+
+@pytest.mark.parametrize("wire", ["float32", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("topology", "members", "degree"),
+    [
+        ("complete", 4, 3),
+        ("exponential", 5, 3),
+        pytest.param("one-peer-exponential", 4, 1, marks=pytest.mark.slow),
+        pytest.param("torus", 4, 2, marks=pytest.mark.slow),
+        pytest.param("ring", 5, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_peers_on_a_graph_give_the_simulations_bits_and_send_to_its_neighbours_only(
+    make_ring, wire, topology, members, degree
+):
+    method = f"fibfl:topology={topology},weights=metropolis,retention=none"
+    made = make_ring(method, members, 3, "dir-0.5", wire=wire)
+    outcomes, result = run_threads(made), simulated(made, "dir-0.5", audit=True)
+    assert (result.audit["server_free"], result.audit["degree"]) == (True, degree)
+    for number, outcome in outcomes.items():
+        assert torch.equal(outcome.parameters, result.parameters[number])
+        assert outcome.refused == {}
+        lines = [json.loads(line) for line in (made.state(number) / "audit.jsonl").read_text().splitlines()]
+        sent = {(line["turn"], line["to"]) for line in lines if line.get("tensors")}
+        assert len(sent) == 3 * degree
+        assert not audit(made.state(number) / "audit.jsonl").breaches
 
 
 def test_each_site_may_send_as_it_likes(make_ring):

@@ -6,6 +6,8 @@ import socket
 import numpy as np
 import pytest
 
+from firma.errors import BadInput
+
 
 def test_from_keys_to_a_ring_file(command, tmp_path):
     for number, name in enumerate(("ant", "bee")):
@@ -109,3 +111,8 @@ def test_an_audit_file_that_is_none(command, tmp_path):
     assert (code, "is not an audit file" in err) == (2, True)
     code, _, err = command("audit", tmp_path / "none")
     assert (code, "cannot be read (No such file or directory)" in err) == (2, True)
+
+
+def test_peers_refuse_an_algorithm_of_ones_own(make_ring):
+    with pytest.raises(BadInput, match="its algorithm is code of your own, which peers do not run; use it with"):
+        make_ring("fibfl:algorithm=mine:Mine")

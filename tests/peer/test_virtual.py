@@ -8,6 +8,17 @@ import torch
 from .virtual import Network, World, replayed
 
 FIVE = tuple(range(5))
+GOSSIP = [
+    pytest.param(f"fibfl:topology={topology},weights=metropolis,retention=none,passes={passes}", marks=marks)
+    for topology, passes, marks in (
+        ("complete", "one", ()),
+        ("exponential", "cover", ()),
+        ("one-peer-exponential", "one", ()),
+        ("one-peer-exponential", "cover", pytest.mark.slow),
+        ("torus", "one", pytest.mark.slow),
+        ("ring", "cover", pytest.mark.slow),
+    )
+]
 
 
 def assert_replayed(world, *members):
@@ -25,13 +36,34 @@ def assert_finished(world, *members):
     assert_replayed(world, *members)
 
 
-@pytest.mark.parametrize("method", ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame"])
+@pytest.mark.parametrize(
+    "method",
+    ["fibfl", "fibfl+", "fibfl++:warmup=no", "fibfl++", "frame", "frame:topology=all-gather", *GOSSIP],
+)
 @pytest.mark.parametrize("members", [2, 3, 5])
 def test_an_undisturbed_ring_ends_as_lock_step_message_passing(method, members):
     world = World(members, 7, method=method).start().run()
     assert set(world.views()) == {1}
     assert_finished(world, *range(members))
     assert not world.of("notice") or all("waiting for" in text for *_, text in world.of("notice"))
+
+
+@pytest.mark.parametrize("when", [0.35, 0.9, 1.6])
+def test_a_robust_ring_goes_on_without_a_member_and_mixes_as_long_as_enough_are_left(when):
+    world = World(5, 6, seed=3, method="frame:topology=all-gather,combine=trimmed")
+    world.at(when, lambda: world.kill(1))
+    world.at(when + 3, lambda: world.kill(3))
+    world.start().run()
+    assert_finished(world, 0, 2, 4)
+    assert not any("too few for a robust combine" in text for *_, text in world.of("notice"))
+
+
+def test_members_too_few_for_a_robust_combine_train_on_and_say_so():
+    world = World(3, 6, method="frame:topology=all-gather,combine=trimmed")
+    world.at(0.9, lambda: world.kill(1))
+    world.start().run()
+    assert_finished(world, 0, 2)
+    assert any("2 members are too few for a robust combine" in text for *_, text in world.of("notice"))
 
 
 def test_equal_seeds_give_equal_histories_and_others_do_not():
@@ -56,6 +88,21 @@ def test_a_member_that_crashes_is_left_out_and_the_others_end_as_their_views_say
     assert_finished(world, *others)
     ring, _ = world.views()[max(world.views())]
     assert sorted(seat.member for seat in ring) == others
+
+
+@pytest.mark.parametrize("method", GOSSIP)
+@pytest.mark.parametrize(
+    ("victim", "when"),
+    [(1, 0.9), pytest.param(0, 0.71, marks=pytest.mark.slow), pytest.param(4, 1.43, marks=pytest.mark.slow)],
+)
+def test_a_member_of_a_graph_that_crashes_is_left_out_and_comes_back(method, victim, when):
+    """On an unreliable network: the others go on along the graph of four, and then all along the graph of five."""
+    world = World(5, 30, victim, Network((0.001, 0.1), loss=0.02, duplicates=0.05), method=method)
+    world.at(when, lambda: world.kill(victim))
+    world.at(5.0, lambda: world.start(victim))
+    world.start().run()
+    assert_finished(world, *FIVE)
+    assert {len(ring) for ring, _ in world.views().values()} == {4, 5}
 
 
 @pytest.mark.parametrize("seed", range(4))

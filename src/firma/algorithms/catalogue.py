@@ -1,6 +1,8 @@
 """Which algorithm a row of the table means: one of this package, or one of the user's own."""
 
-from typing import cast, get_args
+import ast
+from dataclasses import replace
+from typing import Any, cast, get_args
 
 from firma.algorithms.apfl import Apfl
 from firma.algorithms.ditto import Ditto
@@ -11,20 +13,32 @@ from firma.algorithms.per_fedavg import PerFedAvg
 from firma.algorithms.pfedme import PFedMe
 from firma.algorithms.scaffold import Scaffold
 from firma.errors import BadInput
-from firma.methods import AlgorithmName, Method
+from firma.methods import AlgorithmName, Method, own_algorithm
+from firma.models.reference import Reference, load, parsed
 from firma.settings import Hyper
-from firma.tasks.losses import imported
-from firma.training.algorithm import Algorithm
+from firma.training.algorithm import Algorithm, overrides
+from firma.training.hooks import check, title
 
 
-def algorithm_of(method: Method, hyper: Hyper) -> Algorithm:  # noqa: PLR0911  # one per algorithm
+def algorithm_of(method: Method, hyper: Hyper) -> Algorithm:
     """The algorithm in a method's column `algorithm`: a name, MODULE:CLASS of the user's own, or an object."""
-    value = method.algorithm
-    if isinstance(value, Algorithm):
-        return value
-    if value not in get_args(AlgorithmName):
-        return own_algorithm(str(value))
-    match cast(AlgorithmName, value):
+    return _own(method) if own_algorithm(method) else _of_the_table(cast(AlgorithmName, method.algorithm), hyper)
+
+
+def resolved(method: Method) -> Method:
+    """The method with the algorithm itself in place of the user's MODULE:CLASS: its columns then name its code."""
+    return replace(method, algorithm=_own(method)) if own_algorithm(method) else method
+
+
+def reference_of(method: Method) -> Reference | None:
+    """The MODULE:CLASS of the user's own in a row; nothing is imported."""
+    if not own_algorithm(method) or not isinstance(method.algorithm, str):
+        return None
+    return _parts(method.algorithm)[0]
+
+
+def _of_the_table(name: AlgorithmName, hyper: Hyper) -> Algorithm:  # noqa: PLR0911  # one per algorithm
+    match name:
         case "plain":
             return Algorithm()
         case "control-variates":
@@ -45,13 +59,61 @@ def algorithm_of(method: Method, hyper: Hyper) -> Algorithm:  # noqa: PLR0911  #
             return GradientTracking()
 
 
-def own_algorithm(reference: str) -> Algorithm:
-    """An algorithm of the user's own, called without arguments if it is a class."""
-    found = imported(reference, "algorithm")
-    made = found() if isinstance(found, type) else found
-    if not isinstance(made, Algorithm):
+def _own(method: Method) -> Algorithm:
+    """The user's own algorithm, checked."""
+    value = method.algorithm
+    made = check(_loaded(value) if isinstance(value, str) else _checked(value, type(value).__name__))
+    if overrides(made, "aggregate") and method.topology != "star":
         raise BadInput(
-            f"algorithm = {reference!r}: is {type(made).__name__}; must be a subclass of firma.Algorithm, or an object "
-            "of one"
+            f"method {method.name!r}: algorithm {title(made)} has an aggregate of its own, which runs at a server, but "
+            f"topology = {method.topology!r} has none; use topology = 'star'"
+        )
+    if overrides(made, "aggregate") and method.combine != "mean":
+        raise BadInput(
+            f"method {method.name!r}: algorithm {title(made)} has an aggregate of its own, so combine = "
+            f"{method.combine!r} would have no effect; use combine = 'mean'"
         )
     return made
+
+
+def _loaded(text: str) -> Algorithm:
+    """An algorithm of the user's own: a class is called with the settings between parentheses, if there are any."""
+    reference, settings = _parts(text)
+    found = load(reference, "algorithm")
+    if not isinstance(found, type):
+        raise BadInput(f"algorithm = {text!r}: {reference.function} is of type {type(found).__name__}; must be a class")
+    if not issubclass(found, Algorithm):
+        raise BadInput(f"algorithm = {text!r}: {reference.function} must be a subclass of firma.Algorithm")
+    try:
+        return found(**settings)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"algorithm = {text!r}: cannot be made ({error})") from error
+
+
+def _checked(value: object, shown: str) -> Algorithm:
+    if isinstance(value, type) and issubclass(value, Algorithm):
+        raise BadInput(f"algorithm = {value.__name__}: is a class; pass an object of it, {value.__name__}()")
+    if not isinstance(value, Algorithm):
+        raise BadInput(
+            f"algorithm is of type {shown}; must be an object of a subclass of firma.Algorithm, MODULE:CLASS, or one "
+            f"of {', '.join(get_args(AlgorithmName))}"
+        )
+    return value
+
+
+def _parts(text: str) -> tuple[Reference, dict[str, Any]]:
+    """MODULE:CLASS, and its settings: `mine:Mine(mu=0.1)`."""
+    name, opened, inner = text.partition("(")
+    reference = parsed(name.strip())
+    if reference is None or (opened and not inner.endswith(")")):
+        raise BadInput(f"algorithm = {text!r}: must have the form module:Class, or module:Class(setting=0.1)")
+    try:
+        call = ast.parse(f"settings({inner.removesuffix(')')})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        if call.args or any(each.arg is None for each in call.keywords):
+            raise ValueError("settings are given by name")
+        return reference, {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise BadInput(
+            f"algorithm = {text!r}: settings must be given by name, as numbers or quoted text: {name}(setting=0.1)"
+        ) from None

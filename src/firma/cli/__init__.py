@@ -29,7 +29,8 @@ COMMANDS = {
     "methods": Entry("methods", "methods"),
     "models": Entry("models", "models"),
     "flower": Entry("flower", "flower"),
-    "ring": Entry("ring", "ring", settings=True),
+    "topology": Entry("topology", "topology", settings=True),
+    "ring": Entry("topology", "topology", settings=True),  # its name before there were graphs
     "split": Entry("split", "split", settings=True),
     "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),

@@ -30,6 +30,11 @@ def scenarios() -> list[str]:
     return ["iid", "dir-0.1", "dir-0.5", "skew-1", "skew-2", "quantity-0.5", "rotate-90", "natural"]
 
 
+def drifts() -> list[str]:
+    """One or two of each kind; other numbers and rounds are allowed as well."""
+    return ["label-shift", "label-shift@10", "new-classes", "new-classes-2@10", "rotate-90", "rotate-90@10"]
+
+
 def methods() -> list[str]:
     """The rows of the design table, and the words for several of them."""
     from firma.methods import METHODS, WORDS
@@ -42,6 +47,13 @@ def method_names() -> list[str]:
     from firma.methods import METHODS
 
     return list(METHODS)
+
+
+def topologies() -> list[str]:
+    """The ring and the other graphs."""
+    from firma.methods import GRAPHS
+
+    return ["ring", *GRAPHS, "all"]
 
 
 def presets() -> list[str]:
@@ -85,6 +97,7 @@ def words(*choices: str) -> Completion:
 OF_FIELD: dict[str, Completion] = {
     "dataset": datasets,
     "scenario": scenarios,
+    "drift": drifts,
     "method": methods,
     "model": models,
     "device": devices,

@@ -27,6 +27,7 @@ SETTINGS = (
 )
 Dataset = Annotated[str, typer.Option(help=DATASET_HELP, autocompletion=completion.datasets)]
 Scenario = Annotated[str | None, typer.Option(help=SCENARIO_HELP, autocompletion=completion.scenarios)]
+Drift = Annotated[str | None, typer.Option(help=_HELP["drift"], autocompletion=completion.drifts)]
 Clients = Annotated[int | None, typer.Option(min=1, help=_HELP["clients"])]
 Participation = Annotated[float, typer.Option(help=_HELP["participation"])]
 Preset = Annotated[str, typer.Option(help=_HELP["preset"], autocompletion=completion.presets)]

@@ -20,8 +20,17 @@ def ring_file(
         list[Path] | None,
         typer.Option(help="A site.toml written by firma init; repeat for each member, in ring order."),
     ] = None,
+    bandwidth: Annotated[
+        Path | None,
+        typer.Option(
+            help="Mbit/s between the members, a CSV file with a row and a column for each --member: orders them so "
+            "that the slowest link of the ring is as fast as possible."
+        ),
+    ] = None,
     federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
-    method: Annotated[str, typer.Option(help="A ring method that shares extractors only.")] = DEFAULT_METHOD,
+    method: Annotated[
+        str, typer.Option(help="A method on a ring or a graph that shares extractors only.")
+    ] = DEFAULT_METHOD,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
@@ -112,13 +121,28 @@ def ring_file(
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
             **learnt,
-            "members": [read_site(each).model_dump() for each in member],
+            "members": [read_site(each).model_dump() for each in _by_bandwidth(member, bandwidth, method)],
         }  # fmt: skip
         try:
             write_whole(path, ring_toml(checked(values)))
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
     _show_ring(path, read_ring(path), json)
+
+
+def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str) -> list[Path]:
+    """The members in the order of a ring whose slowest link is as fast as possible, if bandwidths are known."""
+    from firma.methods import lookup
+    from firma.mixing.bandwidth import by_bandwidth, read_bandwidth
+
+    if bandwidth is None:
+        return member
+    if (order := lookup(method).order) != "given":
+        raise BadInput(f"--bandwidth orders the members, but method {method!r} has order = {order!r}; add order=given")
+    speeds = read_bandwidth(bandwidth)
+    if len(speeds) != len(member):
+        raise BadInput(f"--bandwidth: a table for {len(speeds)} members, but --member names {len(member)}")
+    return [member[place] for place in by_bandwidth(speeds)]
 
 
 def _app(flower: Path) -> dict[str, object]:

@@ -225,7 +225,7 @@ def _write_models(results: "list[Result]", folder: Path, wanted: bool | None) ->
 
 def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None) -> None:
     """The comparison table and, where asked for, the audit's findings."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from firma.cli.console import out, print_table
     from firma.comparison import compare
@@ -235,9 +235,19 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
     clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
-    title = f"{facts['dataset']}, {facts['scenario']}, {clients}, {facts['rounds']} rounds{seeds}"
-    table = Table("method", title=f"{title} (preset {config.preset})")
+    attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
+    drift = f", drift {facts['drift']}" if "drift" in facts else ""
+    title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
+    table = Table(Column("method", overflow="fold"), title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
+    if config.attackers:
+        main = results[0].main
+        columns = {
+            "honest mean": (f"honest_mean_{main}", "{:.3f}"),
+            "honest worst": ("honest_worst_client", "{:.3f}"),
+            "mean of all": (f"mean_{main}", "{:.3f}"),
+            **_TRAFFIC,
+        }
     for column in columns:
         table.add_column(column, justify="right")
     for name, metrics in compare(results).items():

@@ -1,6 +1,6 @@
 """A data set split among clients: training data by a scenario, matching test data, and a summary of the split."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from firma.data import scenarios
 from firma.data.dataset import Array, Dataset, with_classes
-from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated
+from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated, rotated_pairs
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput
 from firma.settings import Split, split_for
@@ -20,8 +20,9 @@ from firma.tasks.targets import label_shares
 class Partition:
     """Row numbers of each client's training and test samples, and the clients left out for lack of data.
 
-    `angles` are the degrees by which each client's images are rotated; empty if none are. `standardise` says whether
-    each client's inputs are standardised, after they were rotated.
+    `angles` are the degrees by which each client's images are rotated; empty if none are. Of a table, pairs of features
+    are rotated, in the units that `units` describes. `standardise` says whether each client's inputs are standardised,
+    after they were rotated.
     """
 
     train: tuple[Indices, ...]
@@ -29,6 +30,7 @@ class Partition:
     dropped: tuple[int, ...]
     angles: tuple[float, ...] = ()
     standardise: bool = False
+    units: Standardiser | None = None
 
 
 def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int) -> Partition:
@@ -37,30 +39,49 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     if not 1 <= clients <= len(dataset.y_train):
         limit = f"{len(dataset.y_train)}, the number of training samples in {dataset.name}"
         raise BadInput(f"clients = {clients}: must be between 1 and {limit}")
-    split_seed = seed if split.split_seed is None else split.split_seed
-    if kind.name == "natural":
-        train, test = _natural(dataset, clients, split_seed)
-    else:
-        train = _split_by_label(dataset.y_train, dataset.classes, kind, clients, split, split_seed)
-        if split.tests == "matched":
-            test = _matched(dataset, train, split_seed)
-        else:
-            test = _split_by_label(dataset.y_test, dataset.classes, kind, clients, split, split_seed)
-    kept = [i for i in range(clients) if len(train[i]) >= split.min_samples and len(test[i]) > 0]
-    if not kept:
-        most = max(len(each) for each in train)
-        raise BadInput(
-            f"clients = {clients}: no client would have {split.min_samples} training samples (min_samples) and one "
-            f"test sample; the largest has {most} training samples; use fewer clients or a lower min_samples"
-        )
+    train, test = rows_of_all(dataset, kind, clients, split, seed_of(split, seed))
+    kept = clients_with_data([len(each) for each in train], [len(each) for each in test], split)
     dropped = tuple(i for i in range(clients) if i not in kept)
-    angles: tuple[float, ...] = ()
-    if kind.name == "rotate":
-        check_images(dataset.shape, dataset.name)
-        angles = tuple(kind.number * i / max(clients - 1, 1) for i in kept)
+    angles = client_angles(dataset, kind, clients, kept)
     return Partition(
         tuple(train[i] for i in kept), tuple(test[i] for i in kept), dropped, angles, split.standardise == "per-client"
     )
+
+
+def seed_of(split: Split, seed: int) -> int:
+    """The seed of a split: its own, or that of the run."""
+    return seed if split.split_seed is None else split.split_seed
+
+
+def rows_of_all(
+    dataset: Dataset, kind: Scenario, clients: int, split: Split, seed: int
+) -> tuple[list[Indices], list[Indices]]:
+    """Training and test rows of every client, before any is left out; the data set has classes."""
+    if kind.name == "natural":
+        return _natural(dataset, clients, seed)
+    train = split_by_label(dataset.y_train, dataset.classes, kind, clients, split, seed)
+    if split.tests == "matched":
+        return train, matched(dataset, train, seed)
+    return train, split_by_label(dataset.y_test, dataset.classes, kind, clients, split, seed)
+
+
+def clients_with_data(train: Sequence[int], test: Sequence[int], split: Split) -> list[int]:
+    """The clients that take part, given how many training and test samples each has."""
+    kept = [i for i in range(len(train)) if train[i] >= split.min_samples and test[i] > 0]
+    if not kept:
+        raise BadInput(
+            f"clients = {len(train)}: no client would have {split.min_samples} training samples (min_samples) and one "
+            f"test sample; the largest has {max(train)} training samples; use fewer clients or a lower min_samples"
+        )
+    return kept
+
+
+def client_angles(dataset: Dataset, kind: Scenario, clients: int, kept: Sequence[int]) -> tuple[float, ...]:
+    """By how many degrees the scenario rotates each client's images; empty if it rotates none."""
+    if kind.name != "rotate":
+        return ()
+    check_images(dataset.shape, dataset.name)
+    return tuple(kind.number * i / max(clients - 1, 1) for i in kept)
 
 
 def default_scenario(dataset: Dataset) -> str:
@@ -77,11 +98,17 @@ def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[
     """Training and test inputs of one client, as stored; rotated and standardised if the partition says so."""
     train, test = dataset.x_train[partition.train[client]], dataset.x_test[partition.test[client]]
     if partition.angles:
-        train, test = rotated(train, partition.angles[client]), rotated(test, partition.angles[client])
+        degrees, units = partition.angles[client], partition.units
+        train, test = turned(train, degrees, units), turned(test, degrees, units)
     if not partition.standardise:
         return train, test
     fitted = fit_standardiser(train, dataset.scale)
     return fitted.apply(train), fitted.apply(test)
+
+
+def turned(inputs: Array, degrees: float, units: Standardiser | None) -> Array:
+    """Images rotated; or the pairs of features of a table, if `units` of features are given."""
+    return rotated(inputs, degrees) if units is None else rotated_pairs(inputs, degrees, units.mean, units.deviation)
 
 
 def client_standardisers(dataset: Dataset, partition: Partition) -> tuple[Standardiser, ...]:
@@ -123,7 +150,7 @@ def label_proportions(dataset: Dataset, parts: tuple[Indices, ...]) -> NDArray[n
     return class_proportions(grouped.y_train, parts, grouped.classes)
 
 
-def _split_by_label(
+def split_by_label(
     labels: NDArray[np.int64], classes: int, kind: Scenario, clients: int, split: Split, seed: int
 ) -> list[Indices]:
     """Split the training or the test data by class labels, with a generator of its own."""
@@ -151,7 +178,7 @@ def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], 
         raise BadInput(f"clients = {clients}: {named}, and scenario natural uses all of them; omit clients")
     train = _by_client(dataset.client_train, clients)
     if dataset.client_test is None:
-        return train, _matched(dataset, train, seed)
+        return train, matched(dataset, train, seed)
     return train, _by_client(dataset.client_test, clients)
 
 
@@ -160,7 +187,7 @@ def _by_client(owners: Indices, clients: int) -> list[Indices]:
     return np.split(np.argsort(owners, kind="stable"), ends[:-1])
 
 
-def _matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]:
+def matched(dataset: Dataset, train: list[Indices], seed: int) -> list[Indices]:
     """Test rows in the class proportions of each client's training data, as many as the scarcest class allows."""
     counts = class_counts(dataset.y_train, train, dataset.classes)
     held = np.bincount(dataset.y_test, minlength=dataset.classes)
@@ -221,12 +248,17 @@ def overview(
     chosen, dataset = scenario or default_scenario(dataset), with_classes(dataset)
     count = dataset.clients if clients is None else clients
     split = split_for(preset, settings)
-    partition = deal(dataset, chosen, count, split, seed)
-    all_names = dataset.client_names if chosen == "natural" else tuple(str(client) for client in range(count))
+    return counted(dataset, chosen, preset, split, deal(dataset, chosen, count, split, seed))
+
+
+def counted(dataset: Dataset, scenario: str, preset: str, split: Split, partition: Partition) -> Overview:
+    """A split in numbers; the data set has classes."""
+    count = len(partition.train) + len(partition.dropped)
+    all_names = dataset.client_names if scenario == "natural" else tuple(str(client) for client in range(count))
     kept = [client for client in range(count) if client not in set(partition.dropped)]
     return Overview(
         dataset=dataset.name,
-        scenario=chosen,
+        scenario=scenario,
         preset=preset,
         names=tuple(all_names[client] for client in kept),
         labels=dataset.labels or tuple(str(label) for label in range(dataset.classes)),

@@ -168,6 +168,24 @@ def rotated(images: Array, degrees: float) -> Array:
     return result
 
 
+def rotated_pairs(table: Array, degrees: float, centre: NDArray[np.float64], spread: NDArray[np.float64]) -> Array:
+    """A table (n, d) whose features 0 and 1, 2 and 3, … are rotated into each other, about `centre` and in `spread`s.
+
+    With z = (x - centre) / spread, z'_a = z_a cos φ - z_b sin φ and z'_b = z_a sin φ + z_b cos φ. The last of an odd
+    number of features stays as it is; 0 degrees gives the table itself.
+    """
+    if degrees == 0 or not len(table):
+        return table
+    z = (table - centre) / spread
+    even = z.shape[1] // 2 * 2
+    a, b = z[:, 0:even:2].copy(), z[:, 1:even:2].copy()
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    z[:, 0:even:2], z[:, 1:even:2] = a * cosine - b * sine, a * sine + b * cosine
+    result = table.copy()
+    result[:, :even] = (centre + spread * z)[:, :even]
+    return result
+
+
 def _rotate(images: Array, degrees: float) -> Array:
     import torch
     from torch.nn.functional import grid_sample

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from firma.engines.client_group import Array, ClientGroup, read_only
+from firma.engines.drifting_data import DriftingData
 from firma.engines.engine import Federation
 from firma.engines.ray_cluster import WorkerLost, answers, nodes, ray
 from firma.engines.shipped_code import Code, provide
@@ -35,11 +36,15 @@ class GroupActor:
         """Make the user's own modules importable, which `begin` then needs."""
         provide(code)
 
-    def begin(self, federation: Federation, numbers: Sequence[int], data: Packed) -> str:
+    def begin(self, federation: Federation, numbers: Sequence[int], data: Packed | DriftingData) -> str:
         """Hold a group, in place of an earlier one; returns how it is trained."""
         if self._group is not None:
             self._group.close()
         self._group = None  # frees its memory before the next one is allocated
+        if isinstance(data, DriftingData):
+            first = [data.client(number, 0) for number in numbers]
+            self._group = ClientGroup(replace(federation, drift=data), numbers, first)
+            return self._group.described
         unpacked = [
             ClientData(read_only(x), read_only(y), read_only(x_test), read_only(y_test), scale)
             for x, y, x_test, y_test, scale in data

@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from firma.algorithms.catalogue import resolved
 from firma.atomic_files import sync, whole_folder, write_synced
 from firma.engines.client_group import Array, GroupState, backend_for, read_only
 from firma.engines.engine import Federation, RoundOutcome
@@ -27,6 +28,7 @@ from firma.tasks.losses import identity
 from firma.training.local_step import new_client, upgraded
 
 _FORMAT = 2  # 1, of version 0.1, is read too
+_SERVER = "server/"
 
 
 class RunCheckpoints:
@@ -81,13 +83,16 @@ class RunCheckpoints:
             except Exception as error:  # the library has a type of its own for damaged files
                 raise _damaged(folder, error) from None
             read = _memory if facts["format"] == _FORMAT else self._memory_of_0_1
+            first = True  # the server is with the first group
             for clients in groups:
                 along = [(client, files[place[client][0]], place[client][1]) for client in clients]
                 yield {
                     "numbers": list(clients),
                     "parameters": np.stack([file.get_slice("parameters")[row : row + 1][0] for _, file, row in along]),
                     "memory": [read(client, file, row) for client, file, row in along],
+                    "server": {name: array for file in files for name, array in _server(file)} if first else {},
                 }
+                first = False
 
     def _memory_of_0_1(self, client: int, file: Any, row: int) -> dict[str, Array]:
         """A client's memory from a checkpoint of version 0.1: moments and buffers by number, steps in one table."""
@@ -128,19 +133,14 @@ def fingerprint(run: Federation) -> str:
         backend = backend_for(run, run.data)
     special = not is_mlp(run.models[0])
     facts: dict[str, Any] = {
-        "method": {"name": run.method.name} | stable_columns(run.method), "hyper": stable_settings(run.hyper),
+        "method": {"name": run.method.name} | stable_columns(resolved(run.method)), "hyper": stable_settings(run.hyper),
         "rounds": run.rounds, "seed": run.seed, "order": list(run.order), "wire": run.wire,
         "path": backend.name,  # buffers have its layout; the key is as version 0.1 wrote it
         "pieces": [asdict(piece) for piece in run.models[0].layout().pieces],
     }  # fmt: skip
-    if run.task.name != "classification":
-        facts["task"] = run.task.name
-    if run.task.loss is not None:
-        facts["loss"] = identity(run.task.loss)
+    facts |= _unusual(run)
     if special:
         facts["architecture"] = [architecture.digest(model) for model in run.models]
-    if run.participation != 1.0:  # 1.0 is left out: checkpoints from before there was a choice are still found
-        facts["participation"] = run.participation
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for model in run.models:
         digest.update(model.flat().numpy().tobytes())
@@ -149,7 +149,23 @@ def fingerprint(run: Federation) -> str:
     for each in run.data:
         for tensor in (each.inputs, each.labels, each.test_inputs, each.test_labels):
             digest.update(np.ascontiguousarray(tensor.numpy()).data)
+    if run.drift is not None:
+        run.drift.digest(digest.update)
     return digest.hexdigest()
+
+
+def _unusual(run: Federation) -> dict[str, Any]:
+    """What a run has beside the usual; the usual is left out, so that checkpoints of earlier versions are found."""
+    found: dict[str, Any] = {
+        "task": run.task.name if run.task.name != "classification" else None,
+        "loss": identity(run.task.loss) if run.task.loss is not None else None,
+        "participation": run.participation if run.participation != 1.0 else None,
+        "edges": run.edges or None,
+        "attack": asdict(run.attack) if run.attack is not None else None,
+        "drift": run.drift.drift if run.drift is not None else None,
+        "orders": [[start, list(order)] for start, order in run.orders] or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _arrays(state: GroupState) -> Iterator[tuple[str, Array]]:
@@ -158,6 +174,15 @@ def _arrays(state: GroupState) -> Iterator[tuple[str, Array]]:
     for client, memory in zip(state["numbers"], state["memory"], strict=True):
         for name, array in memory.items():
             yield f"{client}/{name}", array
+    for name, array in state["server"].items():
+        yield f"{_SERVER}{name}", array
+
+
+def _server(file: Any) -> Iterator[tuple[str, Array]]:
+    """What a star's server keeps, if it is in this file."""
+    for name in file.keys():  # noqa: SIM118  # not a dict
+        if name.startswith(_SERVER):
+            yield name.removeprefix(_SERVER), file.get_tensor(name)
 
 
 def _memory(client: int, file: Any, row: int) -> dict[str, Array]:

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.algorithms.catalogue import algorithm_of
+from firma.attacks import Attack
 from firma.encoding import Wire
+from firma.engines.drifting_data import DriftingData
+from firma.graphs import Edge
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
@@ -20,6 +23,7 @@ from firma.schedule import RoundPlan, participants, plan
 from firma.settings import EngineName, Hyper
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.backend import Backend
+from firma.training.hooks import fitted
 from firma.training.local_step import ClientData, Recipe, elements, recipe
 
 
@@ -40,6 +44,10 @@ class Federation:
     wire: Wire = "float32"  # how parameters are encoded in messages
     task: Task = CLASSIFICATION
     participation: float = 1.0  # share of the clients that take part in a round
+    edges: tuple[Edge, ...] = ()  # of the user's own graph, between clients by number
+    attack: Attack | None = None  # what dishonest clients do, and which they are
+    drift: DriftingData | None = None  # clients' data in every round, where they change; `data` are those of the first
+    orders: tuple[tuple[int, tuple[int, ...]], ...] = ()  # rounds (from 0) from which on the ring has another order
 
     @property
     def clients(self) -> int:
@@ -51,12 +59,20 @@ class Federation:
         """Training samples of every client."""
         return [len(each.labels) for each in self.data]
 
+    def sizes_in(self, number: int) -> list[int]:
+        """Training samples of every client in round `number` (from 0)."""
+        return self.sizes if self.drift is None else self.drift.sizes(number)
+
+    def order_in(self, number: int) -> tuple[int, ...]:
+        """The ring of round `number` (from 0)."""
+        return next((order for start, order in reversed(self.orders) if start <= number), self.order)
+
     @property
     def recipe(self) -> Recipe:
         """What local training is made of."""
         shares = "extractor" if self.method.shares == "nothing" else self.method.shares
         shared = self.models[0].layout().shared(shares)
-        algorithm = algorithm_of(self.method, self.hyper).fitted(self.models[0])
+        algorithm = fitted(algorithm_of(self.method, self.hyper), self.models[0])
         return recipe(self.method, self.hyper, self.task, algorithm, shared, self.models[0].outputs)
 
     def sent_elements(self, plan: RoundPlan) -> int:
@@ -65,13 +81,14 @@ class Federation:
 
     def plan(self, number: int) -> RoundPlan:
         """What round `number` (from 0) does, and who takes part in it."""
-        drawn = participants(self.participation, self.order, self.seed, number)
+        drawn = participants(self.participation, self.order_in(number), self.seed, number)
         count = len(self.order if drawn is None else drawn)
-        return replace(plan(self.method, self.hyper, count, self.rounds, number), participants=drawn)
+        planned = plan(self.method, self.hyper, count, self.rounds, number, self.seed, self.edges)
+        return replace(planned, participants=drawn)
 
     def ring(self, plan: RoundPlan) -> tuple[int, ...]:
         """Who takes part in a planned round: the ring without the others, closed up in its order."""
-        return self.order if plan.participants is None else plan.participants
+        return self.order_in(plan.number) if plan.participants is None else plan.participants
 
 
 @dataclass(frozen=True)

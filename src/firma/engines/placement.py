@@ -21,10 +21,15 @@ def groups(order: Sequence[int], sizes: Sequence[int], threads: Sequence[int]) -
 
 def transfers(parts: Sequence[Blocks], placed: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
     """For every group, which of its clients' parameters it sends to which other group: those that the other reads."""
+    return sent_between([part.sources.tolist() for part in parts], placed)
+
+
+def sent_between(read: Sequence[Sequence[int]], placed: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+    """The same, given which clients' parameters each group reads."""
     owner = {client: group for group, clients in enumerate(placed) for client in clients}
     sent: list[dict[int, list[int]]] = [{} for _ in placed]
-    for reader, part in enumerate(parts):
-        for client in dict.fromkeys(part.sources.tolist()):
+    for reader, part in enumerate(read):
+        for client in dict.fromkeys(part):
             if owner[client] != reader:
                 sent[owner[client]].setdefault(reader, []).append(client)
     return sent

@@ -14,17 +14,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from firma.engines.actor_pool import ActorPool, pack
+from firma.algorithms.catalogue import algorithm_of
+from firma.engines.actor_pool import ActorPool, Packed, pack
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import backend_for
+from firma.engines.drifting_data import DriftingData
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
-from firma.engines.placement import groups, transfers
+from firma.engines.placement import groups, sent_between, transfers
 from firma.engines.ray_cluster import WorkerLost, answers, ray
 from firma.engines.shipped_code import code_of
 from firma.errors import BadInput
+from firma.mixing.combine import Common, Gossip
 from firma.mixing.kind import Average, kind_of
 from firma.mixing.matrix_blocks import Blocks
 from firma.schedule import RoundPlan
+from firma.training.algorithm import overrides
 
 _FITS = 2 * 2**30  # bytes of parameters that are collected in this process at the end
 _ATTEMPTS = 5  # per round, each with new processes for those that were lost
@@ -47,12 +51,19 @@ class RayFederation:
         self.buffers: list[dict[str, Tensor]] = []
         self._pool, self._checkpoints, self._recover = pool, checkpoints, recover
         self._groups = groups(run.order, run.sizes, [slot.threads for slot in pool.slots])
-        self._data = [ray().put(pack([run.data[number] for number in numbers])) for numbers in self._groups]
-        self._code = code_of(run.models, run.task.functions)
+        self._data = [ray().put(self._group_data(numbers)) for numbers in self._groups]
+        algorithm = algorithm_of(run.method, run.hyper)
+        self._code = code_of(run.models, (*run.task.functions, *type(algorithm).__mro__))
+        self._has_server = overrides(algorithm, "aggregate")
         self._kept: tuple[Refs, Any] = ([], None)  # states of the groups, and the same held in this node's store
         backend = backend_for(run, run.data)
         threads = [1 if backend.parallel == "no" else slot.threads for slot in pool.slots[: len(self._groups)]]
         self.described = f"{backend.described(sum(threads))} in {len(self._groups)} processes on Ray"
+
+    def _group_data(self, numbers: Sequence[int]) -> Packed | DriftingData:
+        """What a group needs: its clients' data, or, where they change, the rows of all rounds."""
+        drift = self.federation.drift
+        return pack([self.federation.data[n] for n in numbers]) if drift is None else drift.for_clients(numbers)
 
     def rounds(self) -> Iterator[RoundOutcome]:
         """Run all rounds, one outcome each; those that a checkpoint holds are not run again."""
@@ -98,7 +109,7 @@ class RayFederation:
         for group, numbers in enumerate(self._groups):
             models = run.models if len(run.models) == 1 else [run.models[number] for number in numbers]
             slot = self._pool.slots[group]
-            part = replace(run, data=(), models=models, workers=slot.threads)
+            part = replace(run, data=(), drift=None, models=models, workers=slot.threads)
             try:
                 started.append(slot.actor.begin.remote(part, numbers, self._data[group]))
             except (TypeError, RuntimeError, AttributeError) as error:  # from the model's own pickling
@@ -141,11 +152,16 @@ class RayFederation:
     def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation
         ring = run.ring(plan)
-        match kind_of(plan.mixing).mixture(plan, ring, run.sizes, accuracies):
+        match kind_of(plan.mixing).mixture(plan, ring, run.sizes_in(plan.number), accuracies):
             case Blocks() as blocks:
                 return self._by_blocks(plan, blocks)
             case Average(weights):
-                return self._average(plan, dict(zip(sorted(ring), weights.tolist(), strict=True)))
+                shares = dict(zip(sorted(ring), weights.tolist(), strict=True))
+                return self._serve(plan, shares) if self._has_server else self._average(plan, shares)
+            case Common(clients):
+                return self._combine_all(plan, clients)
+            case Gossip() as gossip:
+                return [each for _ in range(gossip.passes) for each in self._combine(plan, gossip)]
             case None:
                 return []
             case other:
@@ -154,18 +170,35 @@ class RayFederation:
     def _by_blocks(self, plan: RoundPlan, whole: Blocks) -> Refs:
         """Each group sends every other the rows that it reads, then all mix their own."""
         parts = [whole.for_group(numbers) for numbers in self._groups]
+        remote = self._rows(plan, transfers(parts, self._groups))
+        return [self._call(group, "mix", plan, part, *remote[group]) for group, part in enumerate(parts) if part.blocks]
+
+    def _combine(self, plan: RoundPlan, gossip: Gossip) -> Refs:
+        """One pass that is not linear: each group sends every other the rows that it reads, then all combine."""
+        read = [
+            [other for number in numbers if number in gossip.reads for other in gossip.reads[number].others]
+            for numbers in self._groups
+        ]
+        remote = self._rows(plan, sent_between(read, self._groups))
+        return [
+            self._call(group, "combine", plan, gossip, *remote[group])
+            for group, numbers in enumerate(self._groups)
+            if any(number in gossip.reads for number in numbers)
+        ]
+
+    def _combine_all(self, plan: RoundPlan, clients: tuple[int, ...]) -> Refs:
+        """Every group gets all rows and combines them for its own clients."""
+        remote = self._rows(plan, sent_between([clients for _ in self._groups], self._groups))
+        return [self._call(group, "combine_all", plan, clients, *remote[group]) for group in range(len(self._groups))]
+
+    def _rows(self, plan: RoundPlan, sent: Sequence[Mapping[int, list[int]]]) -> list[list[Any]]:
+        """Rows that groups send each other, by reader: the clients of each block of rows, then the blocks."""
         remote: list[list[tuple[list[int], Any]]] = [[] for _ in self._groups]
-        for sender, wanted in enumerate(transfers(parts, self._groups)):
+        for sender, wanted in enumerate(sent):
             rows = self._several(sender, len(wanted), "rows", plan, *wanted.values()) if wanted else []
             for (reader, clients), block in zip(wanted.items(), rows, strict=True):
                 remote[reader].append((clients, block))
-        return [
-            self._call(
-                group, "mix", plan, part, [clients for clients, _ in remote[group]], *(b for _, b in remote[group])
-            )
-            for group, part in enumerate(parts)
-            if part.blocks
-        ]
+        return [[[clients for clients, _ in each], *(block for _, block in each)] for each in remote]
 
     def _average(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
         """The average of those who take part: each group sums its clients, then each adds up one piece of all sums."""
@@ -176,6 +209,14 @@ class RayFederation:
         ]
         mean = [self._pool.slots[piece].actor.add.remote(*(part[piece] for part in parts)) for piece in range(count)]
         return self._ask("adopt", plan, *mean)
+
+    def _serve(self, plan: RoundPlan, weights: Mapping[int, float]) -> Refs:
+        """A server with an `aggregate` of its own, in the first group's process: all others send it what they have."""
+        owners = [[number for number in numbers if number in weights] for numbers in self._groups[1:]]
+        there = [(group, numbers) for group, numbers in enumerate(owners, 1) if numbers]
+        rows = [self._call(group, "sent", plan, numbers) for group, numbers in there]
+        vector = self._call(0, "serve", plan, weights, [numbers for _, numbers in there], *rows)
+        return self._ask("take", plan, vector)
 
     def _collected(self) -> tuple[Tensor | None, list[dict[str, Tensor]]]:
         """(N, P) parameters as torch lays them out and private buffers; nothing if too much for one process."""

@@ -1,6 +1,7 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import assert_never
 
 import torch
@@ -10,7 +11,8 @@ from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.client_group import ClientGroup
 from firma.engines.engine import Federation, RoundOutcome, round_outcome
 from firma.engines.message_passing import drive, transmitted
-from firma.mixing.kind import Average, Cost, exchange, kind_of
+from firma.mixing.combine import Common, Gossip
+from firma.mixing.kind import Average, Cost, exchange, kind_of, neighbours_in
 from firma.mixing.matrix_blocks import Blocks
 from firma.mixing.ring_order import neighbours
 from firma.privacy.message_audit import Audit
@@ -83,14 +85,22 @@ class Simulation:
         if self.audit is not None or run.wire != "float32":
             return self._exchange(plan, accuracies, self.audit or Audit(neighbours(run.order)))
         shared, ring = self._group.shared(plan), run.ring(plan)
-        match kind.mixture(plan, ring, self.sizes, accuracies):
+        match kind.mixture(plan, ring, self._group.sizes_in(plan), accuracies):
             case Blocks() as blocks:
                 self._group.mix(plan, blocks)
+            case Average(by_client) if self._group.server is not None:
+                vector = self._group.serve(plan, dict(zip(sorted(ring), by_client.tolist(), strict=True)))
+                self._group.take(plan, vector)
             case Average(by_client):
                 weights = torch.from_numpy(by_client).to(shared)
                 with torch_threads(1):  # as in mixing by blocks: the same on any number of cores
                     shared[self._group.changed(plan)] = weights @ shared[self._group.training(plan)]
                 self._group.put(plan, shared)
+            case Common(clients):
+                self._group.combine_all(plan, clients)
+            case Gossip() as gossip:
+                for _ in range(gossip.passes):
+                    self._group.combine(plan, gossip)
             case None:
                 pass
             case other:
@@ -102,18 +112,17 @@ class Simulation:
 
         Messages have torch's layout, as between real peers: pieces of an average are then cut at the same places.
         """
-        run, outward = self.federation, self.backend.outward(self._group.stack)
-        spans = self._group.spans(plan)
-        whole = torch.cat([outward, self._group.whole[:, self.layout.size :]], 1)
-        shared = torch.cat([whole[:, each] for each in spans], 1)
-        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self.sizes
-        if plan.participants is not None:
-            audit.neighbours_in[plan.number] = neighbours(ring)
+        run, shared = self.federation, self._group.outward_shared(plan)
+        kind, ring, sizes = kind_of(plan.mixing), run.ring(plan), self._group.sizes_in(plan)
+        if plan.participants is not None or plan.graph is not None or ring != run.order:
+            audit.neighbours_in[plan.number] = neighbours_in(plan, ring)
+        audit.on_graph = audit.on_graph or plan.graph is not None
         members = {
             i: exchange(plan, Participant(i, ring, shared[i].clone(), accuracies[i], sizes[i], run.wire))
             for i in sorted(ring)
         }
-        everybody = Participant(SERVER, sorted(ring), torch.zeros_like(shared[0]), 0.0, 0, run.wire)
+        own = None if self._group.server is None else partial(self._group.server.aggregate, plan, sorted(ring))
+        everybody = Participant(SERVER, sorted(ring), torch.zeros_like(shared[0]), 0.0, 0, run.wire, aggregate=own)
         if (hub := kind.server(plan, everybody)) is not None:
             members[SERVER] = hub
         before = len(audit.receipts)
@@ -123,10 +132,6 @@ class Simulation:
             shared[number] = results[number]
         if kind.NEEDS_SERVER:  # what the server sends is the same for whoever asks
             shared[:] = results[ring[0]]
-        at = 0
-        for each in spans:
-            whole[:, each], at = shared[:, at : at + each.stop - each.start], at + each.stop - each.start
-        self._group.stack.copy_(self.backend.inward(whole[:, : self.layout.size]))
-        self._group.whole[:, self.layout.size :] = whole[:, self.layout.size :]
+        self._group.put_outward(plan, shared)
         receipts = audit.receipts[before:]
         return Cost(len(receipts), sum(receipt.size for receipt in receipts))

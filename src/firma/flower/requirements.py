@@ -15,7 +15,7 @@ from firma.settings import settings as divided
 
 MIXING_SETTINGS = (
     "threshold", "posterior", "retention", "retention_start", "retention_end", "warmup_rounds", "warmup_shares",
-    "initial",
+    "initial", "degree",
 )  # fmt: skip
 _NEEDED = {
     "training": ("joint", "trains its whole model in one call"),
@@ -36,6 +36,8 @@ def trainable(row: Method) -> Method:
             raise BadInput(
                 f"method {row.name!r} has {column} = {found!r}, but a Flower app {why}; use {_nearest(row)!r} instead"
             )
+    if row.topology == "edges":
+        raise BadInput(f"method {row.name!r}: topology = 'edges' is not available for a Flower app; use another graph")
     return row
 
 

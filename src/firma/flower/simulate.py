@@ -21,11 +21,13 @@ from firma.flower.description import FlowerApp, Scalar, described, read
 from firma.flower.named_arrays import CONTEXT, Array, ArraySpec, Template, unpacked
 from firma.flower.requirements import MIXING_SETTINGS, check_head, hyper_of, trainable
 from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_data
+from firma.graphs import check_graph
 from firma.methods import Method, lookup
 from firma.mixing.ring_order import neighbours
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit
 from firma.results import Result
+from firma.schedule import graph_of
 from firma.settings import Hyper
 from firma.tasks.diagnosis import diverged
 from firma.training.local_step import BUFFER
@@ -125,6 +127,8 @@ def _run(
         row, hyper, rounds, seed, tuple(range(clients)), [unknown_data()] * clients, models, torch.device("cpu"),
         backend(app, made[0]), wire=wire,
     )  # fmt: skip
+    if (graph := graph_of(row, hyper, seed)) is not None:
+        check_graph(graph, clients)
     record = Audit(neighbours(federation.order)) if audit else None
     running = Simulation(federation, record)
     outcomes: list[RoundOutcome] = []

@@ -7,12 +7,15 @@ from typing import NamedTuple, Protocol, TypeVar, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from firma.graphs import every_sender, period, receivers
+from firma.mixing.combine import Common, Gossip
 from firma.mixing.matrix_blocks import Blocks
+from firma.mixing.ring_order import neighbours
 from firma.protocol import Exchanges, Expected, Message, Participant, Score
 from firma.schedule import Mixing, RoundPlan
 
 Value = TypeVar("Value")
-FLOAT, NUMBER = 4, 8  # bytes of a parameter, and of an accuracy or a weight beside the parameters
+FLOAT, NUMBER, DIGEST = 4, 8, 32  # bytes of a parameter, of an accuracy or weight beside parameters, of a digest
 
 
 class Cost(NamedTuple):
@@ -34,7 +37,9 @@ class Average:
 
 
 ByClient = Mapping[int, Value] | Sequence[Value]  # numbers of clients, looked up by the client's number
-Mixture = Average | Blocks | None  # a round's matrix in the form in which it is applied; None: nobody shares
+# A round's matrix in the form in which it is applied, or who combines whose parameters where that is not linear; None:
+# nobody shares.
+Mixture = Average | Blocks | Common | Gossip | None
 
 
 class Kind(Protocol):
@@ -49,7 +54,10 @@ class Kind(Protocol):
     def mixture(
         self, plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
     ) -> Mixture:
-        """The round's (n, n) matrix, given each client's samples and training accuracy by its number."""
+        """The round's (n, n) matrix, given each client's samples and training accuracy by its number.
+
+        `Common` or `Gossip` where the plan's combine is not the mean.
+        """
 
     def exchange(self, plan: RoundPlan, one: Participant) -> Exchanges:
         """One member's part of the round, message by message."""
@@ -70,7 +78,7 @@ class Kind(Protocol):
     ) -> Expected | None:
         """What `sender` is to send `me` in an exchange; None: nothing."""
 
-    def lead(self, members: int) -> int:
+    def lead(self, plan: RoundPlan, members: int) -> int:
         """By how many exchanges an honest sender can be ahead of this member."""
 
     def cost(self, plan: RoundPlan, clients: int, elements: int) -> Cost:
@@ -82,17 +90,38 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     return kind_of(plan.mixing).exchange(plan, one)
 
 
+def neighbours_in(plan: RoundPlan, order: Sequence[int]) -> Mapping[int, tuple[int, ...]]:
+    """Whom each member may receive from in the planned round: its neighbours on the graph, else on the ring."""
+    if plan.graph is None:
+        return neighbours(order)
+    first = plan.number * plan.passes
+    return every_sender(plan.graph, order, range(first, first + plan.passes))
+
+
+def partners(plan: RoundPlan, order: Sequence[int], me: int) -> tuple[int, ...]:
+    """Everybody that a member sends to or receives from in rounds such as this one, without itself."""
+    if plan.graph is None:
+        return tuple(sorted(set(neighbours(order)[me]) - {me}))
+    turns = range(period(plan.graph, len(order)))
+    heard = every_sender(plan.graph, order, turns)[me]
+    return tuple(sorted({*heard, *(other for turn in turns for other in receivers(plan.graph, order, turn)[me])}))
+
+
 def kind_of(mixing: Mixing) -> Kind:
     """The module of a kind of mixing. A new kind is one module and one case here."""
-    from firma.mixing import all_reduce, alone, ring, star
+    from firma.mixing import all_gather, all_reduce, alone, graph, ring, star
 
     match mixing:
         case "ring":
             return ring
+        case "graph":
+            return graph
         case "star":
             return star
         case "all-reduce":
             return all_reduce
+        case "all-gather":
+            return all_gather
         case "none":
             return alone
         case _:

@@ -1,7 +1,7 @@
 """A round's matrix in blocks, and applying them to the stacked parameters of clients, in place and in little memory.
 
 On a large ring even many passes reach a few neighbours only: clients that sit together read a stretch of the ring, and
-time grows with N, not with N².
+time grows with N, not with N². On another graph with few links, a few clients at a time read just those they need.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.int64]
 _COLUMNS = 4096  # parameters at a time
 _ROWS = 64  # clients at a time, neighbours on the ring
+_SMALL = 256  # clients up to which everybody may read everybody
+_SCATTERED_ROWS = 4  # clients at a time, where what they read lies anywhere
 _NEGLIGIBLE = 1e-10  # weights below this cannot be seen in float32, even a thousand of them
 _NONE: "Mapping[int, Tensor]" = {}
 
@@ -27,7 +29,7 @@ class Block:
     """Clients that sit together, and what each takes of the clients they read: (clients, sources) weights."""
 
     clients: Numbers
-    sources: slice  # into the sources of all blocks
+    sources: slice | Numbers  # into the sources of all blocks
     weights: NDArray[np.float32]
 
 
@@ -38,6 +40,7 @@ class Blocks:
     sources: Numbers  # clients in ring order; one may occur twice
     blocks: tuple[Block, ...]
     position: Numbers  # of every client on the ring, -1: takes no part; empty in a part for one group
+    rows: int = _ROWS  # clients per block
 
     def for_group(self, group: Sequence[int]) -> "Blocks":
         """What clients that sit together, in ring order, need; blocks shared with other groups stay whole.
@@ -50,11 +53,10 @@ class Blocks:
         seats = seats[seats >= 0]
         if not len(seats):
             return Blocks(self.sources[:0], (), self.position[:0])
-        first, last = seats[0] // _ROWS, seats[-1] // _ROWS
-        kept = self.blocks[first : last + 1]
-        start, stop = kept[0].sources.start, kept[-1].sources.stop
-        moved = [Block(b.clients, slice(b.sources.start - start, b.sources.stop - start), b.weights) for b in kept]
-        return Blocks(self.sources[start:stop], tuple(moved), self.position[:0])
+        kept = self.blocks[seats[0] // self.rows : seats[-1] // self.rows + 1]
+        read = np.unique(np.concatenate([np.arange(len(self.sources))[block.sources] for block in kept]))
+        moved = [Block(b.clients, _moved(b.sources, read), b.weights) for b in kept]
+        return Blocks(self.sources[read], tuple(moved), self.position[:0], self.rows)
 
     def matrix(self) -> NDArray[np.float64]:
         """(n, n) over the clients that take part, in ascending order, for a look at all of it."""
@@ -66,12 +68,24 @@ class Blocks:
         return full
 
 
+def _moved(sources: slice | Numbers, read: Numbers) -> slice | Numbers:
+    """Sources as places in `read`, which holds all of them in ascending order."""
+    if isinstance(sources, slice):
+        start, stop = np.searchsorted(read, (sources.start, sources.stop - 1))
+        return slice(int(start), int(stop) + 1)
+    return np.searchsorted(read, sources)
+
+
 def to_blocks(matrix: Any, order: Sequence[int]) -> Blocks:
     """Blocks of an (n, n) matrix, full or sparse, whose rows and columns are positions on the ring `order`."""
     size, clients = len(order), np.asarray(order)
     matrix = _without_negligible(matrix)
     reach = _reach(matrix)
+    position = np.full(clients.max() + 1, -1)
+    position[clients] = np.arange(size)
     around = 2 * reach if 2 * reach + _ROWS < size else 0  # 0: everybody reads everybody
+    if not around and size > _SMALL and 4 * _SCATTERED_ROWS * len(matrix.nonzero()[0]) < size * size:
+        return Blocks(clients, tuple(_scattered(matrix, clients)), position, _SCATTERED_ROWS)
     sources = np.arange(-reach, size + reach) % size if around else np.arange(size)
     blocks = []
     for start in range(0, size, _ROWS):
@@ -80,9 +94,17 @@ def to_blocks(matrix: Any, order: Sequence[int]) -> Blocks:
         part = matrix[start:stop][:, sources[span]]
         part = part if isinstance(part, np.ndarray) else part.toarray()
         blocks.append(Block(clients[start:stop], span, part.astype(np.float32)))
-    position = np.full(clients.max() + 1, -1)
-    position[clients] = np.arange(size)
     return Blocks(clients[sources], tuple(blocks), position)
+
+
+def _scattered(matrix: Any, clients: Numbers) -> Iterator[Block]:
+    """Blocks of a matrix with few non-zeros that lie anywhere."""
+    for start in range(0, len(clients), _SCATTERED_ROWS):
+        part = matrix[start : start + _SCATTERED_ROWS]
+        read = np.unique(part.nonzero()[1])
+        held = part[:, read]
+        held = held if isinstance(held, np.ndarray) else held.toarray()
+        yield Block(clients[start : start + _SCATTERED_ROWS], read, held.astype(np.float32))
 
 
 def _one_by_one(work: Callable[[slice], None], spans: Sequence[slice]) -> None:
@@ -114,7 +136,8 @@ def apply(
         rows = torch.tensor([place[client] for client in block.clients[kept].tolist()], device=shared.device)
         whole = slice(None) if len(kept) == len(block.clients) else torch.tensor(kept, device=shared.device)
         weights = torch.tensor(block.weights, dtype=shared.dtype, device=shared.device)
-        groups.append((rows, whole, block.sources, weights))
+        read = block.sources if isinstance(block.sources, slice) else torch.tensor(block.sources, device=shared.device)
+        groups.append((rows, whole, read, weights))
 
     def work(span: slice) -> None:
         piece = shared[:, span]

@@ -2,6 +2,8 @@
 
 K passes are the K-th power of one row-stochastic matrix; the gate depends on the round's accuracies, which do not
 change between passes. With two clients left and right are one, and a client that is alone keeps its parameters.
+
+With a robust combine the passes are taken one after another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from firma.mixing.combine import Gossip, Reads, combined
 from firma.mixing.kind import FLOAT, NUMBER, ByClient, Cost
 from firma.mixing.matrix_blocks import Blocks, to_blocks
 from firma.mixing.ring_order import neighbours
@@ -84,10 +87,25 @@ def all_passes(by_client: Sequence[Row], order: Sequence[int], passes: int) -> B
     return to_blocks(sparse_power([by_client[rank] for rank in ranks], passes), order)
 
 
-def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]) -> Blocks:
+def mixture(
+    plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accuracies: ByClient[float]
+) -> Blocks | Gossip:
     """All passes of the round; every client counts alike, whatever its size."""
     del sizes
+    if plan.combine != "mean":
+        around = neighbours(order)
+        found = {me: row(plan, accuracies[left], accuracies[right]) for me, (left, right) in around.items()}
+        return Gossip({me: reads(plan, me, around[me], each) for me, each in found.items()}, plan.passes)
     return all_passes(rows(plan, order, accuracies), order, plan.passes)
+
+
+def reads(plan: RoundPlan, me: int, pair_of: tuple[int, int], weights: Row) -> Reads:
+    """Whom a client reads in one pass: its neighbours, one if left is right, nobody if it is alone."""
+    total: dict[int, float] = {}
+    for other, weight in zip(pair_of, (weights.left, weights.right), strict=True):
+        if other != me:
+            total[other] = total.get(other, 0.0) + weight
+    return Reads(tuple(total), tuple(total.values()), plan.retention)
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
@@ -105,6 +123,10 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         if weights is None or (one.score is not None and plan.gate is not None):
             found = _accuracies(arrived, one.score if plan.gate is not None else None)
             weights = row(plan, found[left], found[right])
+        if plan.combine != "mean":
+            read = reads(plan, one.me, (left, right), weights)
+            shared = combined(plan, shared, [arrived[other].state.values for other in read.others], read)
+            continue
         blend = weights.left * arrived[left].state.values + weights.right * arrived[right].state.values
         shared = weights.own * shared + blend
     return shared
@@ -118,7 +140,12 @@ def server(plan: RoundPlan, one: Participant) -> None:
 def pass_weights(
     plan: RoundPlan, order: Sequence[int], me: int, arrived: Mapping[int, Message], score: Score | None
 ) -> dict[int, float]:
-    """What a member and its neighbours weigh in one pass, by member, once the neighbours' messages are in."""
+    """What a member and its neighbours weigh in one pass, by member, once the neighbours' messages are in.
+
+    With clipping a neighbour weighs at most as much; in an order statistic weights have no meaning.
+    """
+    if plan.combine not in ("mean", "clipped"):
+        return {}
     left, right = neighbours(order)[me]
     found = _accuracies(arrived, score)
     weights = row(plan, found[left], found[right])
@@ -140,12 +167,12 @@ def expected(plan: RoundPlan, order: Sequence[int], me: int, sender: int, step: 
     return Expected(0, elements, accuracy=plan.gate is not None and step == 0)
 
 
-def lead(members: int) -> int:
+def lead(plan: RoundPlan, members: int) -> int:
     """By how many exchanges an honest neighbour can be ahead.
 
     One: nobody starts the exchange after the next before this member has sent its part of the next.
     """
-    del members
+    del plan, members
     return 1
 
 

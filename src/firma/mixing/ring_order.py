@@ -1,6 +1,6 @@
 """The order of clients on the ring: neighbours, the cost of an order, and the 2-opt search for a cheaper one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -48,6 +48,35 @@ def two_opt(alike: Similarity) -> list[int]:
                     improved = True
                     j += 1
     return [int(client) for client in order]
+
+
+def total_variation(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,) distances ½ Σ_c |p_c - q_c| of (N, C) proportions: 0 for equal ones, 1 where no class is in both."""
+    return np.asarray(0.5 * np.abs(one - other).sum(axis=1), dtype=np.float64)
+
+
+def orders_over_rounds(
+    proportions: Callable[[int], NDArray[np.float64]],
+    rounds: int,
+    kind: Literal["cosine", "dot"],
+    every: int = 0,
+    when: float | None = None,
+) -> list[tuple[int, tuple[int, ...]]]:
+    """The rounds (from 0) in which 2-opt orders the ring, and the orders; `proportions(r)` are those of round r.
+
+    The ring is ordered in round 0, every `every` rounds (0: never), and when some client's proportions are farther than
+    `when` from what they were when it was last ordered (None: never). Proportions that do not change give one order.
+    """
+    seen = proportions(0)
+    found = [(0, tuple(two_opt(similarity(seen, kind))))]
+    for number in range(1, rounds):
+        now = proportions(number) if when is not None or (every and number % every == 0) else seen
+        moved = when is not None and bool((total_variation(now, seen) > when).any())
+        if moved or (every and number % every == 0):
+            same = np.array_equal(now, seen)
+            found.append((number, found[-1][1] if same else tuple(two_opt(similarity(now, kind)))))
+            seen = now
+    return found
 
 
 def _first_gain(alike: Similarity, order: NDArray[np.int64], i: int, start: int) -> int:

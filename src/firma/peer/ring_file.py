@@ -14,13 +14,14 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, Method, lookup
+from firma.methods import DEFAULT_METHOD, Method, lookup, own_algorithm
+from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
 from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, certified_name, check_address, check_name, read_certificate
 from firma.schedule import plan
-from firma.settings import Hyper, Preset, hyper_for, sentence, split_for
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Preset, hyper_for, sentence, split_for
 from firma.tasks.task import TaskName
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -186,10 +187,20 @@ def _parsed(what: str, path: Path) -> dict[str, Any]:
 
 def checked(values: Mapping[str, Any]) -> Ring:
     """A ring from plain data; every mistake is one sentence."""
+    if "drift" in values:
+        raise BadInput(
+            f"ring file: drift = {values['drift']!r}: the data of real members are their own and change by themselves; "
+            "remove it, or simulate drift with firma run --drift"
+        )
     try:
         ring = Ring.model_validate(dict(values))
     except ValidationError as error:
         raise BadInput(f"ring file: {sentence(error)}") from None
+    if own_algorithm(lookup(ring.method)):
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: its algorithm is code of your own, which peers do not run; use it "
+            "with firma run, and choose a method of the table here"
+        )
     _check_flower(ring)
     _check_members(ring)
     endless = [key for key, value in ring.set.items() if isinstance(value, float) and not math.isfinite(value)]
@@ -198,12 +209,32 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if ring.flower is None:
         _check_model(ring)
     row, hyper = ring.row, ring.hyper
+    for name in ("reorder_every", "reorder_when"):
+        if getattr(hyper, name) != NEUTRAL_SETTINGS[name]:
+            raise BadInput(
+                f"ring file: {name} = {getattr(hyper, name)}: real members order the ring when it forms or when "
+                "somebody is lost, not every so many rounds; remove it"
+            )
     usual = plan(row, hyper, len(ring.members), ring.rounds, ring.rounds - 1)
     if kind_of(usual.mixing).NEEDS_SERVER or usual.shares != "extractor":
         raise BadInput(
-            f"ring file: method = {ring.method!r}: peers require a ring method that shares extractors only"
-            f"{_server_free(row)}"
+            f"ring file: method = {ring.method!r}: peers require a method without a server that shares extractors "
+            f"only{_server_free(row)}"
         )
+    if row.topology in ("regular", "edges"):
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: peers require a graph that exists for any number of members: "
+            "topology = ring, complete, exponential, one-peer-exponential or torus"
+        )
+    if row.order == "bandwidth":
+        raise BadInput(
+            f"ring file: method = {ring.method!r}: peers cannot have order = 'bandwidth'; write the ring file with "
+            "firma ring-file --bandwidth, which orders the members, and a method with order = 'given'"
+        )
+    try:
+        check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
+    except BadInput as error:
+        raise BadInput(f"ring file: {error}") from None
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"

@@ -1,6 +1,6 @@
 """Figures of data: what each client holds in a split, and who its neighbours are on the ring."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import cos, pi, sin
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +97,19 @@ def split_picture(
     left, right = figure.subplots(1, 2)
     _heat_map(left, train, clients, labels, f"training: {train.sum():,} samples")
     _heat_map(right, test, clients, labels, f"test: {test.sum():,} samples")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=150, format="png")
+
+
+def drift_picture(
+    counts: Mapping[str, NDArray[np.int64]], clients: Sequence[str], labels: Sequence[str], title: str, path: Path
+) -> None:
+    """A heat map of (N, C) training samples for each of some rounds, by their names, side by side."""
+    rows, columns = next(iter(counts.values())).shape
+    width = min(max(0.62 * columns, 3.0), 12.0) * len(counts) + 2.5
+    figure = canvas(width, min(max(0.36 * rows, 2.0), 16.0) + 1.6)
+    for axes, (name, each) in zip(figure.subplots(1, len(counts)), counts.items(), strict=True):
+        _heat_map(axes, each, clients, labels, f"{name}: {each.sum():,} training samples")
     figure.suptitle(title)
     figure.savefig(path, dpi=150, format="png")
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from firma.algorithms.catalogue import reference_of
 from firma.data.catalogue import SIZES, Size
 from firma.methods import lookup, stable_columns
 from firma.models.reference import Reference, parsed
@@ -110,9 +111,11 @@ def as_options(cell: Cell) -> dict[str, Any]:
 
 
 def references(options: Mapping[str, Any]) -> list[Reference]:
-    """The code of the user's own that options refer to as MODULE:FUNCTION."""
+    """The code of the user's own that options refer to as MODULE:FUNCTION, that of a method's algorithm included."""
     values = [each for value in options.values() for each in (value if isinstance(value, list) else [value])]
-    found = (parsed(each) for each in values if isinstance(each, str))
+    found = [parsed(each) for each in values if isinstance(each, str)]
+    if "method" in options:
+        found.append(reference_of(lookup(options["method"])))
     return [each for each in found if each is not None]
 
 
@@ -128,7 +131,7 @@ class Label:
 
     preset: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    sizes: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float | str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Such as "paper rate=0.001 rounds=2"."""
@@ -148,9 +151,13 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])
     sizes = {"clients": config["clients"] + len(config["dropped"]), "rounds": config["rounds"]}
-    unusual: dict[str, float] = {
+    unusual: dict[str, float | str] = {
         name: size for name, size in sizes.items() if usual is None or size != getattr(usual, name)
     }
     if (share := config.get("participation", 1.0)) != 1.0:
         unusual["participation"] = share
+    if count := config.get("attackers", 0):
+        unusual[config["attack"]] = count
+    if "drift" in config:
+        unusual["drift"] = config["drift"]
     return Label(preset, settings, unusual)

@@ -23,8 +23,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from firma.algorithms.catalogue import resolved
 from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import load_dataset
+from firma.data.drift import parse_drift
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
 from firma.errors import BadInput, unknown
@@ -210,15 +212,19 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     if not isinstance(config.method, str) or not isinstance(config.dataset, str):
         raise BadInput(f"method = {config.method!r} and dataset = {config.dataset!r}: must be text")
     others, sources, models = _other_options(config), known.sources, known.models
-    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric))
+    resolved(lookup(config.method))
+    wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric, config.method))
     if wanted not in models:
-        models[wanted] = model_spec(config.model, config.model_set, config.head), code_hashes(others)
+        spec = model_spec(config.model, config.model_set, config.head)
+        models[wanted] = spec, code_hashes(others | {"method": config.method})
     model, code = models[wanted]
-    lookup(config.method)
+    code = code | _wiring_hashes(config)
     hyper_for(config.method, config.preset, run_settings(model, config.settings))
     split_for(config.preset, config.settings)
     if config.scenario is not None:
         parse(config.scenario)
+    if config.drift is not None:
+        parse_drift(config.drift)
     data = (config.dataset, config.task)
     if data not in sources:
         sources[data] = _source(*data)
@@ -267,6 +273,13 @@ def fingerprint(dataset: str) -> str:
 def code_hashes(options: Mapping[str, Any]) -> dict[str, str]:
     """SHA-256 of every file of the code that an option refers to as MODULE:FUNCTION; empty if there is none."""
     return {name: digest for each in references(options) for name, digest in files(each).items()}
+
+
+def _wiring_hashes(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of the files that describe a graph, an order or bandwidths; empty if there is none."""
+    stated = {"graph": config.graph, "order": config.order, "bandwidth": config.bandwidth}
+    paths = {name: Path(value) for name, value in stated.items() if isinstance(value, str | Path)}
+    return {name: _file_hash(path) for name, path in paths.items() if path.is_file()}
 
 
 def _file_hash(path: Path) -> str:

@@ -125,7 +125,7 @@ def sweep_cells_on_ray(
     def given(cell: Cell) -> _Sent:
         identity = (*_data_key(cell), repr(sorted(cell.code.items())))
         if identity not in sent:
-            own = user_modules(each.module for each in references(cell.options))
+            own = user_modules(each.module for each in references({**cell.options, "method": cell.method}))
             sent[identity] = _Sent(data(cell), {name: raw for each in own for name, raw in sources(each).items()})
         return sent[identity]
 

@@ -6,17 +6,21 @@ Everything is flat: parameters (P,) with the extractor first, and memory, named 
 rounds and that checkpoints save without knowing what they are.
 
 Algorithms of your own are used by `replace(firma.METHODS["fedavg"], name="mine", algorithm=Mine())`, or on the command
-line by `--method "fedavg:algorithm=my_module:Mine"`.
+line by `--method "fedavg:algorithm=my_module:Mine"`: docs/your-method.md. `training.hooks` calls the hooks and checks
+what they did.
 """
 
-import hashlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from firma.errors import BadInput
+from firma.seeds import generator
+from firma.training.algorithm_code import code_hash, settings
 
 if TYPE_CHECKING:
     from firma.models.split_model import SplitModel
@@ -46,6 +50,13 @@ class ClientRound:
     momentum: float
     clients: int  # in the federation
     participants: int  # in this round
+    inputs: Tensor  # (samples, …) the client's training data as they are stored
+    targets: Tensor  # (samples, …)
+    seed: int = 0  # of the run
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Random numbers of this client, round and purpose: the same on every engine and after a resume."""
+        return generator(self.seed, f"algorithm {purpose}", self.client, self.number)
 
     @property
     def effective_steps(self) -> float:
@@ -59,7 +70,9 @@ class ClientRound:
 
     def put_shared(self, values: Tensor) -> None:
         """Make `values` (p,) the shared part of the client's parameters."""
-        at = 0
+        at, size = 0, sum(span.stop - span.start for span in self.shared)
+        if values.shape != (size,):
+            raise BadInput(f"put_shared: the values have shape {tuple(values.shape)}; must be ({size},)")
         for span in self.shared:
             size = span.stop - span.start
             self.parameters[span] = values[at : at + size]
@@ -70,11 +83,15 @@ class ClientRound:
 class LocalStep:
     """One batch, for an algorithm with a local step of its own.
 
-    `gradient(at, rows, penalty)` is the gradient (P,) of the loss on these rows of the batch, at the flat parameters
-    `at`; `penalty(features)` is added to the loss, features (n, …) being what the head is given. `update(gradients)` is
-    the optimiser's step on the client's own parameters, with all transforms; `update(gradients, model)` the same on
-    another flat model, with an optimiser of its own, fresh in each round. All without options is plain training:
-    `step.update(step.gradient())`. Parts that the phase does not train have gradient 0.
+    `gradient(at, rows)` is the gradient (P,) of the loss on these rows of the batch, at the flat parameters `at`.
+    `penalty=f` adds f(features), a scalar, to the loss, features (n, …) being what the head is given; `loss=f` takes
+    f(outputs, targets) in place of `loss`. `update(gradients)` is the optimiser's step on the client's own parameters,
+    with all transforms; `update(gradients, model)` the same on another flat model, with an optimiser of its own, fresh
+    in each round. All without options is plain training: `step.update(step.gradient())`. Parts that the phase does not
+    train have gradient 0.
+
+    `features(at, rows)` and `outputs(at, rows)` are those of the extractor and of the whole model at any parameters, in
+    evaluation mode and without gradient.
 
     Buffers of the model, such as BatchNorm's running statistics: the personal model (`memory[PERSONAL]`) has its own,
     which gradients at it change; gradients at the client's own parameters change the client's; gradients at any other
@@ -88,22 +105,35 @@ class LocalStep:
     samples: int  # in the batch
     gradient: "Gradient"
     update: "Update"
+    features: "Forward"
+    outputs: "Forward"
+    loss: "Loss"  # of the task
+    client: int = 0
+    number: int = 0  # of the round, from 0
+    index: int = 0  # of the step in the round, from 0
+    seed: int = 0  # of the run
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Random numbers of this client, round, step and purpose: the same on every engine and after a resume."""
+        return generator(self.seed, f"algorithm step {purpose}", self.client, self.number, self.index)
 
 
 Penalty = Callable[[Tensor], Tensor]  # features (n, …) to a scalar
+Loss = Callable[[Tensor, Tensor], Tensor]  # outputs (n, K) and targets to a scalar
+_ALL = slice(None)
 
 
 class Gradient:
     """See `LocalStep.gradient`."""
 
-    def __init__(self, compute: Callable[[Tensor | None, slice, Penalty | None], Tensor]) -> None:
+    def __init__(self, compute: Callable[[Tensor | None, slice, Penalty | None, Loss | None], Tensor]) -> None:
         self._compute = compute
 
     def __call__(
-        self, at: Tensor | None = None, rows: slice = slice(None), penalty: Penalty | None = None
-    ) -> Tensor:  # fmt: skip
+        self, at: Tensor | None = None, rows: slice = _ALL, penalty: Penalty | None = None, loss: Loss | None = None
+    ) -> Tensor:
         """(P,) a new tensor."""
-        return self._compute(at, rows, penalty)
+        return self._compute(at, rows, penalty, loss)
 
 
 class Update:
@@ -117,20 +147,63 @@ class Update:
         self._apply(gradients, model)
 
 
+class Forward:
+    """See `LocalStep.features`."""
+
+    def __init__(self, compute: Callable[[Tensor | None, slice], Tensor]) -> None:
+        self._compute = compute
+
+    def __call__(self, at: Tensor | None = None, rows: slice = _ALL) -> Tensor:
+        """(n, …) a new tensor."""
+        return self._compute(at, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRound:
+    """A star's server at the end of a round, for `aggregate`; `memory` is changed in place.
+
+    A vector (q,) holds the shared parameters, then the mixed vectors in their order; `spans` says where: "parameters",
+    and each mixed vector by its name.
+    """
+
+    number: int  # of the round, from 0
+    start: Tensor  # (q,) what the server sent last; in the first round, what everybody starts from
+    received: Tensor  # (n, q) from the clients that took part
+    weights: Tensor  # (n,) of the clients: they sum to 1
+    participants: tuple[int, ...]  # the clients' numbers, in the order of the rows
+    clients: int  # in the federation
+    memory: "Memory"
+    spans: Mapping[str, slice]
+    seed: int = 0  # of the run
+
+    @property
+    def mean(self) -> Tensor:
+        """(q,) the weighted mean of what was received: plain averaging."""
+        return self.weights @ self.received
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Random numbers of this round and purpose: the same on every engine and after a resume."""
+        return generator(self.seed, f"server {purpose}", self.number)
+
+
 class Algorithm:
     """Plain local training: every hook does nothing. Subclasses are frozen dataclasses, whose fields are settings."""
 
     name = "plain"
 
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refused: clients train in several threads, processes or machines, where an attribute would be lost."""
+        raise BadInput(
+            f"algorithm {type(self).__qualname__}: the attribute {name!r} cannot be assigned; make settings the fields "
+            "of a class with @dataclass(frozen=True), and keep state in memory"
+        )
+
     @property
     def identity(self) -> str:
         """What identifies the algorithm in checkpoints and results: its class, its settings, and a hash of its code."""
         kind = type(self)
-        try:
-            code = hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
-        except (OSError, TypeError):  # typed into a prompt
-            code = "?"
-        return f"{kind.__module__}:{self!r}#{code}"
+        code = code_hash(kind, Algorithm)  # type: ignore[arg-type]  # mypy takes a class for unhashable
+        return f"{kind.__module__}:{kind.__qualname__}({settings(self)})" + (f"#{code}" if code else "")
 
     def fitted(self, model: "SplitModel") -> "Algorithm":
         """The algorithm with what it must know of the model, such as the number of features; most need nothing."""
@@ -176,17 +249,13 @@ class Algorithm:
         """After the shared parameters and the mixed vectors of the client were replaced by their mixtures."""
 
     def server_memory(self, shared: int) -> "Memory":
-        """What the server keeps between rounds, for `aggregate`."""
+        """What the server keeps between rounds, for `aggregate`; `shared` is the number p of shared parameters."""
         del shared
         return {}
 
-    def aggregate(self, start: Tensor, received: Tensor, weights: Tensor, memory: "Memory") -> Tensor:
-        """What a server makes of the clients' vectors (n, p), given those that it sent (p,) and their weights (n,).
-
-        A vector holds the shared parameters, then the mixed vectors in their order. The default is the mean.
-        """
-        del start, memory
-        return weights @ received
+    def aggregate(self, server: ServerRound) -> Tensor:
+        """(q,) what a server makes of the clients' vectors and sends to all; the default is their mean."""
+        return server.mean
 
 
 def is_plain(algorithm: Algorithm) -> bool:

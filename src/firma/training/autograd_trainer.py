@@ -11,7 +11,18 @@ from torch import Tensor, nn
 from firma.errors import BadInput
 from firma.models.split_model import Part, SplitModel
 from firma.schedule import Phase
-from firma.training.algorithm import PERSONAL, Gradient, LocalStep, Penalty, Update, is_plain, overrides
+from firma.training.algorithm import (
+    PERSONAL,
+    Forward,
+    Gradient,
+    LocalStep,
+    Loss,
+    Penalty,
+    Update,
+    is_plain,
+    overrides,
+)
+from firma.training.hooks import change_gradient, local_step
 from firma.training.layers import samplewise
 from firma.training.local_step import (
     BUFFER,
@@ -20,14 +31,14 @@ from firma.training.local_step import (
     Memory,
     Step,
     batches,
-    epoch_orders,
     model_inputs,
     optimiser_memory,
+    phase_orders,
     reset,
 )
 
 CHUNK = 4096  # samples per forward pass without gradients
-Gradients = Callable[[Tensor | None, slice, Penalty | None], Tensor]
+Gradients = Callable[[Tensor | None, slice, Penalty | None, Loss | None], Tensor]
 
 
 class AutogradTrainer:
@@ -68,9 +79,10 @@ class AutogradTrainer:
         special = job.recipe.transforms or not is_plain(job.recipe.algorithm)
         start = client.parameters.clone() if special else client.parameters
         self._enter(client)
+        self._steps = 0
         for phase in job.phases:
-            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
-            self._phase(client, job, phase, optimiser, start, orders)
+            for orders in phase_orders(len(client.data.labels), phase, job.batch, shuffle, self._smallest):
+                self._phase(client, job, phase, optimiser, start, orders)
         self._leave(client)
 
     def outputs(self, client: Client, test: bool) -> Tensor:
@@ -151,29 +163,36 @@ class AutogradTrainer:
             chosen = torch.from_numpy(rows).to(data.labels.device)
 
             def gradient(
-                at: Tensor | None, some: slice, penalty: Penalty | None, chosen: Tensor = chosen
-            ) -> Tensor:  # fmt: skip
+                at: Tensor | None, some: slice, penalty: Penalty | None, other: Loss | None, chosen: Tensor = chosen
+            ) -> Tensor:
                 """(P,) gradient on some of the chosen samples, at other parameters if asked."""
                 picked = chosen[some]
                 with self._at(client, at):
                     inputs = data.inputs[picked]
                     seen = self.extractor(self._seen(client, inputs)) if features is None else features[picked]
                     self._gradients[trained].zero_()
-                    loss = job.recipe.objective(self.head(seen), data.labels[picked])
+                    loss = (other or job.recipe.objective)(self.head(seen), data.labels[picked])
                     (loss if penalty is None else loss + penalty(seen)).backward()  # type: ignore[no-untyped-call]
                 return self._gradients
 
             if not own_step:
-                gradient(None, slice(None), None)
+                gradient(None, slice(None), None, None)
                 self._step(client, job, phase.trains, optimiser, start)
                 continue
 
             def copied(
-                at: Tensor | None, some: slice, penalty: Penalty | None, compute: Gradients = gradient
+                at: Tensor | None, some: slice, penalty: Penalty | None, other: Loss | None,
+                compute: Gradients = gradient,
             ) -> Tensor:  # fmt: skip
                 result = torch.zeros_like(self._gradients)
-                result[trained] = compute(at, some, penalty)[trained]
+                result[trained] = compute(at, some, penalty, other)[trained]
                 return result
+
+            def features_at(at: Tensor | None, some: slice, chosen: Tensor = chosen) -> Tensor:
+                return self._forward(client, at, chosen[some], head=False)
+
+            def outputs_at(at: Tensor | None, some: slice, chosen: Tensor = chosen) -> Tensor:
+                return self._forward(client, at, chosen[some], head=True)
 
             def update(gradients: Tensor, model: Tensor | None) -> None:
                 self._gradients.copy_(gradients)
@@ -182,12 +201,26 @@ class AutogradTrainer:
                 else:
                     self._step_beside(client, job, phase.trains, model)
 
-            algorithm.local_step(
+            local_step(
+                algorithm,
                 LocalStep(
                     client.parameters, start, client.memory, job.recipe.update.rate, len(rows), Gradient(copied),
-                    Update(update),
-                )
+                    Update(update), Forward(features_at), Forward(outputs_at), job.recipe.objective, client.number,
+                    job.number, self._steps, job.seed,
+                ),
             )  # fmt: skip
+            self._steps += 1
+
+    def _forward(self, client: Client, at: Tensor | None, picked: Tensor, head: bool) -> Tensor:
+        """(n, …) the extractor's outputs, or the head's, for some samples at any parameters, in evaluation mode."""
+        with self._at(client, at), torch.no_grad():
+            self.extractor.eval()
+            self.head.eval()
+            found: Tensor = self.extractor(self._seen(client, client.data.inputs[picked]))
+            found = self.head(found) if head else found
+            self.extractor.train()
+            self.head.train()
+        return found
 
     @contextmanager
     def _at(self, client: Client, flat: Tensor | None) -> Iterator[None]:
@@ -230,7 +263,8 @@ class AutogradTrainer:
         parameters, gradients, whole = client.parameters, self._gradients, self.layout.trained(trains)
         if job.recipe.transforms or overrides(job.recipe.algorithm, "change_gradient"):
             step = Step(parameters[whole], start[whole], client.memory, whole, job.recipe.shared)
-            job.recipe.algorithm.change_gradient(gradients[whole], step)
+            if overrides(job.recipe.algorithm, "change_gradient"):
+                change_gradient(job.recipe.algorithm, gradients[whole], step, client.number, job.number)
             for transform in job.recipe.transforms:
                 transform(gradients[whole], step)
         self._update(parameters, job, trains, optimiser)

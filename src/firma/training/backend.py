@@ -24,8 +24,9 @@ from firma.tasks.scores import gate_score, scores
 from firma.tasks.task import Task
 from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
+from firma.training.hooks import client_hook
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares
+from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares, phase_steps
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -126,7 +127,7 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
     job, algorithm = planned(job, plan), job.recipe.algorithm
     if not is_plain(algorithm):
         client.memory[START].copy_(client.parameters)
-        algorithm.before_training(_client_round(backend, client, job, plan))
+        client_hook(algorithm, "before_training", _client_round(backend, client, job, plan))
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
     reached = 1.0
@@ -137,13 +138,13 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         mixed = client.memory[CLASS_SHARES]
         mixed.copy_(class_shares(client.data.labels, len(mixed)))
     if not is_plain(algorithm):  # after the gate: what travels may be something else than the trained model
-        algorithm.after_training(_client_round(backend, client, job, plan))
+        client_hook(algorithm, "after_training", _client_round(backend, client, job, plan))
     return reached
 
 
 def after_mixing(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> None:
     """What the algorithm does once the shared parameters of a client are mixed."""
-    job.recipe.algorithm.after_mixing(_client_round(backend, client, planned(job, plan), plan))
+    client_hook(job.recipe.algorithm, "after_mixing", _client_round(backend, client, planned(job, plan), plan))
 
 
 def planned(job: Job, plan: RoundPlan) -> Job:
@@ -156,16 +157,15 @@ def planned(job: Job, plan: RoundPlan) -> Job:
 
 def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
     rows = len(client.data.labels)
-    count = -(-rows // job.batch)
-    if count > 1 and rows % job.batch == 1 and backend.smallest > 1:
-        count -= 1  # the last sample joins the batch before it
     update, shared = job.recipe.update, plan.part
-    epochs = sum(each.epochs for each in job.phases if "model" in (each.trains, shared) or each.trains == shared)
+    counted = [each for each in job.phases if "model" in (each.trains, shared) or each.trains == shared]
+    steps = sum(phase_steps(rows, phase, job.batch, backend.smallest) for phase in counted)
     return ClientRound(
         client.number, plan.number, client.parameters, client.memory[START], client.memory, job.recipe.shared, rows,
-        count * epochs, update.rate,
+        steps, update.rate,
         update.momentum if isinstance(update, Sgd) else 0.0, job.clients,
-        job.clients if plan.participants is None else len(plan.participants),
+        job.clients if plan.participants is None else len(plan.participants), client.data.inputs[:rows],
+        client.data.labels[:rows], job.seed,
     )  # fmt: skip
 
 

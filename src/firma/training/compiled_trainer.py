@@ -9,7 +9,7 @@ from firma.schedule import Phase
 from firma.training import kernels
 from firma.training import tiled_adam as tiles
 from firma.training.backend import Block, Stack
-from firma.training.local_step import FIRST, SECOND, STEPS, Adam, Client, Job, Update, epoch_orders
+from firma.training.local_step import FIRST, SECOND, STEPS, Adam, Client, Job, Update, phase_orders
 
 Floats = NDArray[np.float32]
 _CHUNK = 256  # samples per forward pass without gradients
@@ -36,8 +36,8 @@ class CompiledTrainer:
                 buffer.fill(0)
             first, second, steps = *self._scratch, np.zeros(2, np.int64)
         for phase in job.phases:
-            orders = epoch_orders(len(client.data.labels), phase.epochs, shuffle)
-            self._phase(client, job, phase, orders, first, second, steps)
+            for orders in phase_orders(len(client.data.labels), phase, job.batch, shuffle):
+                self._phase(client, job, phase, orders, first, second, steps)
 
     def outputs(self, client: Client, test: bool) -> Tensor:
         """(n, K) outputs for the client's test or training samples."""

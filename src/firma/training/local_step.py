@@ -24,6 +24,7 @@ from firma.tasks.losses import described, objective
 from firma.tasks.task import CLASSIFICATION, Task
 from firma.training.algorithm import PERSONAL, START, Algorithm, is_plain, overrides
 from firma.training.clipping import Clip
+from firma.training.hooks import check_memory, declared, mixed, sees_parameters, title
 from firma.training.proximal import Proximal
 
 Memory = dict[str, Tensor]  # by name
@@ -156,9 +157,11 @@ class Recipe:
         """Which parts the compiled kernels do not have, for people; empty for a plain recipe."""
         names = [transform.name for transform in self.transforms]
         if overrides(self.algorithm, "change_gradient") or overrides(self.algorithm, "local_step"):
-            names.append(f"the local step of {self.algorithm.name}")
+            names.append(f"the local step of {title(self.algorithm)}")
+        elif sees_parameters(self.algorithm):
+            names.append(f"the hooks of {title(self.algorithm)}")  # which see parameters in torch's layout
         elif any(size > 1 for size in self.algorithm.mixed(elements(self.shared)).values()):
-            names.append(f"the vectors of {self.algorithm.name}")  # which have torch's layout, as others may expect
+            names.append(f"the vectors of {title(self.algorithm)}")  # which have torch's layout, as others may expect
         if loss := described(self.objective):
             names.insert(0, loss)
         return ", ".join(names)
@@ -168,7 +171,7 @@ class Recipe:
         """Vectors that are mixed beside the shared parameters: names and sizes."""
         tuning = self.personal
         told = {CLASS_SHARES: tuning.classes} if tuning is not None and tuning.share is None else {}
-        return {**self.algorithm.mixed(elements(self.shared)), **told}
+        return {**mixed(self.algorithm, elements(self.shared)), **told}
 
     def memory(self, start: Tensor) -> Memory:
         """What a client that starts from these parameters (P,) remembers, as it is before the first round.
@@ -178,17 +181,18 @@ class Recipe:
         kept = optimiser_memory(len(start), start.device) if self.persistent else {}
         for transform in self.transforms:
             kept |= {name: tensor.to(start.device) for name, tensor in transform.memory(len(start)).items()}
-        own = self.algorithm.memory(start, elements(self.shared))
-        if PERSONAL in own and self.personal is not None:
-            raise BadInput(
-                f"{self.algorithm.name} has a personal model of its own, so nothing else may make one; "
-                "use personal = 'none'"
-            )
-        kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
-        if not is_plain(self.algorithm):
-            kept[START] = start.clone()
         if self.personal is not None:
             kept[PERSONAL] = start.clone()
+        if not is_plain(self.algorithm):
+            own = declared(self.algorithm, "memory", start.clone(), elements(self.shared))
+            if PERSONAL in own and self.personal is not None:
+                raise BadInput(
+                    f"{title(self.algorithm)} has a personal model of its own, so nothing else may make one; "
+                    "use personal = 'none'"
+                )
+            check_memory(self.algorithm, own, start, kept, self.mixed)
+            kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
+            kept[START] = start.clone()
         return kept
 
 
@@ -295,6 +299,7 @@ class Job:
     batch: int
     number: int = 0  # of the round, from 0
     clients: int = 1  # in the federation
+    seed: int = 0  # of the run
 
 
 class Trainer(Protocol):
@@ -372,6 +377,33 @@ def upgraded(saved: Mapping[str, Tensor], client: Client) -> dict[str, Tensor]:
     names = {"first": FIRST, "second": SECOND, "steps": STEPS}
     names |= {f"private.{number}": name for number, name in enumerate(buffers)}
     return {names.get(name, name): tensor for name, tensor in saved.items()}
+
+
+def batch_count(size: int, batch: int, smallest: int = 1) -> int:
+    """How many batches an epoch over so many samples has, see `batches`."""
+    count = -(-size // batch)
+    return count - 1 if count > 1 and size - (count - 1) * batch < smallest else count
+
+
+def phase_steps(size: int, phase: Phase, batch: int, smallest: int = 1) -> int:
+    """How many batches a phase trains on: whole epochs, or as many as the phase allows."""
+    whole = phase.epochs * batch_count(size, batch, smallest)
+    return whole if phase.steps is None else min(whole, phase.steps)
+
+
+def phase_orders(
+    size: int, phase: Phase, batch: int, shuffle: np.random.Generator, smallest: int = 1
+) -> list[NDArray[np.int64]]:
+    """Sample numbers of a phase: (epochs, n) of its whole epochs and, if it ends within an epoch, (1, m) of that one.
+
+    An epoch that does not begin is not drawn.
+    """
+    if phase.steps is None:
+        return [epoch_orders(size, phase.epochs, shuffle)]
+    each = batch_count(size, batch, smallest)
+    epochs, rest = divmod(phase_steps(size, phase, batch, smallest), each) if each else (0, 0)
+    orders = epoch_orders(size, epochs + (rest > 0), shuffle)
+    return [part for part in (orders[:epochs], orders[epochs:, : rest * batch].copy()) if part.size]
 
 
 def epoch_orders(size: int, epochs: int, shuffle: np.random.Generator) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from firma.errors import BadInput
 from firma.methods import Method
 from firma.models.split_model import SplitModel
 from firma.training.algorithm import Algorithm
+from firma.training.hooks import is_private
 
 _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _NORM_NAME = re.compile(r"Norm(\dd)?$")  # of classes of other libraries, such as LlamaRMSNorm
@@ -34,7 +35,7 @@ def with_private(model: SplitModel, method: Method, algorithm: Algorithm) -> Spl
     if method.private == "norm":
         _check_norms(model, method, bool(norms))
     trained = {name for name, _ in model.named_parameters()}
-    found = norms | {name for name, owner in own if algorithm.is_private(name, owner)}
+    found = norms | {name for name, owner in own if is_private(algorithm, name, owner)}
     return replace(model, private=frozenset(found & trained)) if found & trained else model
 
 

@@ -8,8 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from firma.mixing.kind import kind_of
-from firma.mixing.ring_order import neighbours
+from firma.mixing.kind import kind_of, partners
 from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.terms import Tag
 from firma.protocol import Expected, Message
@@ -32,8 +31,8 @@ class ExchangeSequence:
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The members next to this one."""
-        return tuple(sorted(set(neighbours(self.order)[self.me]) - {self.me}))
+        """The members that this one sends to or receives from."""
+        return partners(self.plan(self.rounds - 1), self.order, self.me)
 
     def known(self, tag: Tag) -> bool:
         """Whether the view has such an exchange at all."""
@@ -48,7 +47,10 @@ class ExchangeSequence:
 
     def lead(self, now: Tag) -> int:
         """By how many exchanges an honest neighbour can be ahead; after the last round, by one."""
-        return kind_of(self.plan(now[1] - 1).mixing).lead(len(self.order)) if now[1] <= self.rounds else 1
+        if now[1] > self.rounds:
+            return 1
+        plan = self.plan(now[1] - 1)
+        return kind_of(plan.mixing).lead(plan, len(self.order))
 
     def expected(self, sender: int, tag: Tag) -> Expected | None:
         """What the sender is to send this member in an exchange; None: nothing."""
@@ -112,7 +114,7 @@ class Inbox:
 
 def _fits(expected: Expected, header: Header) -> bool:
     """Whether a header announces what is expected and nothing else."""
-    numbers = (header.accuracy is not None, header.weight is not None)
+    numbers = (header.accuracy is not None, header.weight is not None, len(header.digests))
     return (header.start, header.count, *numbers) == (
-        expected.start, expected.count, expected.accuracy, expected.weight,
+        expected.start, expected.count, expected.accuracy, expected.weight, expected.digests,
     )  # fmt: skip

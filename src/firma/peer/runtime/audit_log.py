@@ -17,7 +17,7 @@ from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
 _SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extractor's, and vectors mixed with it
-AGREED = ("accuracy", "weight", "rounds", "proportions")  # the only numbers beside the extractor
+AGREED = ("accuracy", "weight", "rounds", "proportions", "digests")  # the only numbers beside the extractor
 
 
 class AuditLog:
@@ -42,6 +42,7 @@ class AuditLog:
         numbers = [
             name for name, value in (("accuracy", decoded.accuracy), ("weight", decoded.weight)) if value is not None
         ]
+        numbers += ["digests"] if decoded.digests else []
         tensors = [{"name": c.name, "shape": c.shape, "start": c.start, "count": c.count} for c, _ in decoded.cuts]
         self._line(
             {
@@ -130,6 +131,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
     most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
     most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
+    most += 32 * members * ("digests" in line["numbers"])
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

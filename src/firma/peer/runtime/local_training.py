@@ -278,7 +278,7 @@ class LocalSite:
         return whole
 
     def _job(self, plan: RoundPlan) -> Job:
-        return Job(self._recipe, plan.phases, self.hyper.batch, clients=len(self.ring.members))
+        return Job(self._recipe, plan.phases, self.hyper.batch, clients=len(self.ring.members), seed=self.ring.seed)
 
     def prepare(self, plan: RoundPlan) -> None:
         """Load the compiled kernels before the run: a round of no epochs and no hooks, which changes nothing."""

@@ -22,6 +22,7 @@ from typing import Literal
 
 from firma.encoding import Wire
 from firma.errors import BadInput
+from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
 from firma.peer.membership import paxos
 from firma.peer.membership.failure_detector import FailureDetector, Patience
@@ -70,7 +71,7 @@ from firma.peer.runtime.events import (
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, RUNNING, STALLED, WAITING, Heartbeat, heartbeat
 from firma.peer.wire.message import Header
 from firma.peer.wire.terms import Tag, Terms
-from firma.protocol import Exchange, Exchanges, Message, Participant
+from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
 from firma.schedule import RoundPlan
 
 Phase = Literal[
@@ -130,6 +131,7 @@ class Member:
         self._scores: dict[int, float] = {}
         self._weights: dict[int, float] = {}
         self._undelivered: set[tuple[int, Tag]] = set()
+        self._mismatches: list[Mismatch] = []  # that the round's exchanges have found and nobody was told of
 
     def on(self, event: Event, now: float) -> list[Action]:
         """What is to be done about an event; `now` is a monotonic clock in seconds."""
@@ -396,6 +398,10 @@ class Member:
         actions: list[Action] = [LogEvent("view", facts)]
         if view.number > 1:
             actions.append(Notice(f"view {view.number}: {'-'.join(names)}, from round {view.start + 1}"))
+        if self._done < self._agreement.rounds and not enough(self._plan(), len(view.ring)):
+            actions.append(
+                Notice(f"{len(view.ring)} members are too few for a robust combine; this site mixes nothing")
+            )
         return actions + self._next_round(now)
 
     def _next_round(self, now: float) -> list[Action]:
@@ -430,7 +436,7 @@ class Member:
         score = (lambda sender, _: self._scores[sender]) if self._verifies(plan) else None
         samples = start.samples if trained.samples is None else trained.samples
         part = Participant(
-            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score
+            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score, self._mismatches.append
         )  # fmt: skip
         self._exchanges, self._arrived, self._weights = exchange(plan, part), {}, {}
         return self._advance(now)
@@ -452,11 +458,27 @@ class Member:
             save = Save(trained.number, view, trained.accuracy, plan, self._weights)
             self._phase, self._busy = "saving", now
             self._trained, self._exchanges, self._due, self._arrived = None, None, None, {}
-            return [Blend(stop.value, plan), save]
+            return [*self._reported(plan), Blend(stop.value, plan), save]
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
         return [Send(member, tag, due.message) for member in due.to]
+
+    def _reported(self, plan: RoundPlan) -> list[Action]:
+        """A line of the log, and where something was left out a notice, for each extractor that members disagree on."""
+        names, actions = self._agreement.names, list[Action]()
+        for found in self._mismatches:
+            origin, between = names[found.origin], [names[found.sender], names[found.receiver]]
+            facts = {"round": plan.number + 1, "extractor_of": origin, "between": between, "used": found.used}
+            actions.append(LogEvent("mismatch", facts))
+            if not found.used:
+                text = (
+                    f"round {plan.number + 1}: the extractor of {origin} was changed between {' and '.join(between)}, "
+                    "one of which lies; it was left out"
+                )
+                actions.append(Notice(text))
+        self._mismatches.clear()
+        return actions
 
     def _tag(self, due: Exchange) -> Tag:
         assert self._view is not None  # exchanges are those of a view

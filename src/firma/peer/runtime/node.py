@@ -20,6 +20,7 @@ from firma.data.standardise import warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import Scalar
+from firma.mixing.combine import check_members
 from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity
 from firma.peer.membership.failure_detector import Patience
@@ -117,7 +118,7 @@ def agreement_of(ring: Ring, terms: Terms) -> Agreement:
 
     @lru_cache(maxsize=1024)
     def planned(members: int, number: int) -> RoundPlan:
-        return plan(row, hyper, members, ring.rounds, number)
+        return plan(row, hyper, members, ring.rounds, number, ring.seed)
 
     patience = Patience(ring.patience, ring.gathering, ring.stalled)
     return Agreement(ring.names, ring.rounds, rules_of(ring), patience, planned, terms)
@@ -131,6 +132,7 @@ class Node:
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
         if setup.verify_gate:
             check_gate(ring)
+        check_members(ring.row, ring.hyper, len(ring.members), ring.rounds, setup.wire or ring.wire)
         check_consent(ring.task, setup.model)
         fitted, stored = None, None
         if ring.flower is not None:

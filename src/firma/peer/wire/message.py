@@ -1,5 +1,7 @@
 """A message in bytes: header, manifest, seal, then the parameters in chunks. Only an `ExtractorState` can be encoded.
 
+A message without parameters carries digests, 32 bytes each, in the place of the manifest.
+
 The header and the manifest are compared with the terms before anything is allocated; the manifest names the encoding of
 the parameters, one per message. There is no field in which a model's head could travel. Parameters are float32,
 bfloat16 or int8; a receiver takes any of them, once the bytes, the hashes and the finite values are what they must be.
@@ -29,7 +31,7 @@ ANSWERS: dict[Verdict, int] = {"have": DONE, "early": EARLY, "stale": STALE, "fu
 _HEADER = struct.Struct("<4sHBB16s32sIIIQQddH")
 _ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
 _STATE = 1  # the only kind of message
-_ACCURACY, _WEIGHT = 1, 2  # flags
+_ACCURACY, _WEIGHT, _DIGESTS = 1, 2, 4  # flags
 _DIGEST = 32
 
 
@@ -45,6 +47,7 @@ class Header:
     cuts: tuple[tuple[Cut, bytes], ...]
     digest: bytes  # of the header itself: equal digests, equal messages
     wire: Wire = "float32"  # how the parameters are encoded
+    digests: tuple[bytes, ...] = ()
 
 
 def encode(terms: Terms, tag: Tag, message: Message) -> tuple[bytes, Bytes]:
@@ -55,6 +58,10 @@ def encode(terms: Terms, tag: Tag, message: Message) -> tuple[bytes, Bytes]:
     if state.values.dtype != torch.float32 or state.values.ndim != 1:
         raise WireError("an extractor must be flat float32 before it is encoded")
     count = state.values.numel()
+    if message.digests:
+        if count:
+            raise WireError("digests travel without parameters")
+        return encode_header(terms, tag, message, ()), np.empty(0, np.uint8)
     if state.start < 0 or state.start + count > terms.signature.size:
         raise WireError("these elements are not all of the extractor: nothing is sent")
     values = state.values.detach().cpu().contiguous().numpy()
@@ -73,11 +80,12 @@ def encode_header(terms: Terms, tag: Tag, message: Message, cuts: Iterable[tuple
     """The header before an extractor's elements, with the hash of each cut's bytes."""
     entries = [_entry(cut, message.wire) + _RANGE.pack(cut.start, cut.count, digest) for cut, digest in cuts]
     flags = (message.accuracy is not None) * _ACCURACY + (message.weight is not None) * _WEIGHT
+    flags += bool(message.digests) * _DIGESTS
     fixed = _HEADER.pack(
         MAGIC, VERSION, _STATE, flags, terms.federation, terms.ring, *tag, message.state.start,
         message.state.values.numel(), message.accuracy or 0.0, message.weight or 0.0, len(entries),
     )  # fmt: skip
-    body = fixed + b"".join(entries)
+    body = fixed + b"".join(entries) + b"".join(message.digests)
     return body + hashlib.sha256(body).digest()
 
 
@@ -91,8 +99,10 @@ def decode_header(terms: Terms, raw: bytes) -> Header:
     if ring != terms.ring:
         raise WireError("the sender's ring file differs from this site's; compare firma ring-file RING.toml")
     rest = memoryview(body)[_HEADER.size :]
-    if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT):
+    if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT | _DIGESTS):
         raise WireError("unknown kind of message")
+    if flags & _DIGESTS:
+        return _read_digests(flags, tuple(tag), (start, count, accuracy, weight, entries), rest, raw[-_DIGEST:])
     view_number, turn, step = tag
     if view_number == 0 or turn == 0 or count == 0 or start + count > terms.signature.size:
         raise WireError("the message reaches beyond the extractor")
@@ -145,7 +155,18 @@ class Assembly:
                 raise WireError(f"the message holds {error}") from None
             place, filled = place + len(part), filled + cut.count
         state = ExtractorState(torch.from_numpy(values), header.start)
-        return Message(state, header.accuracy, header.weight, header.wire)
+        return Message(state, header.accuracy, header.weight, header.wire, header.digests)
+
+
+def _read_digests(flags: int, tag: tuple[int, ...], others: tuple[float, ...], rest: memoryview, seal: bytes) -> Header:
+    """The header of a message of digests: every other field is zero."""
+    view_number, turn, step = tag
+    if flags != _DIGESTS or any(others) or view_number == 0 or turn == 0:
+        raise WireError("digests travel alone")
+    if not len(rest) or len(rest) % _DIGEST:
+        raise WireError("digests have 32 bytes each")
+    digests = tuple(bytes(rest[at : at + _DIGEST]) for at in range(0, len(rest), _DIGEST))
+    return Header((view_number, turn, step), 0, 0, None, None, (), seal, "float32", digests)
 
 
 def _read_wire(rest: memoryview) -> Wire:
