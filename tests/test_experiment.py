@@ -232,7 +232,7 @@ def test_global_random_state_is_left_alone():
         ({"clients": 900}, ["clients", "900", "min_samples"]),
         ({"rounds": 0}, ["rounds", "0"]),
         ({"seed": -1}, ["seed", "-1"]),
-        ({"method": "fedsgd"}, ["method", "fedsgd", "fibfl++"]),
+        ({"method": "fedagv"}, ["method", "fedagv", "did you mean 'fedavg'", "firma methods"]),
         ({"preset": "best"}, ["preset", "best", "paper"]),
         ({"device": "toaster"}, ["device", "toaster"]),
         ({"model": "resnett"}, ["model", "resnett", "did you mean 'resnet'", "mlp", "MODULE:FUNCTION"]),

@@ -477,6 +477,12 @@ def test_aggregate_requires_a_server(make_federation, row, sentence):
         run(make_federation, mistake(aggregate=lambda self, server: server.mean), row)
 
 
+def test_aggregate_takes_the_place_of_a_robust_combine(make_federation):
+    row = replace(METHODS["fedavg"], name="mine", combine="median", algorithm=mistake(aggregate=lambda self, s: s.mean))
+    with pytest.raises(firma.BadInput, match="combine = 'median' would have no effect; use combine = 'mean'"):
+        make_federation(row, 5)
+
+
 def test_aggregate_requires_a_common_start(make_federation):
     with pytest.raises(firma.BadInput, match="initial = 'per-client' cannot be combined with algorithm"):
         run(make_federation, mistake(aggregate=lambda self, server: server.mean), initial="per-client")

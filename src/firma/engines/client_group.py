@@ -326,10 +326,8 @@ class ClientGroup:
         return {name: np.array([each.get(name, np.nan) for each in by_client]) for name in by_client[0]}
 
     def _to_test(self, plan: RoundPlan) -> Sequence[Client]:
-        """The clients whose model or data the round may have changed: in the first round all."""
+        """The clients whose model or data the round may have changed."""
         drift, before = self.federation.drift, plan.number - 1
-        if plan.number == 0:
-            return self.clients
         changed = self._clients(self.changed(plan))
         if drift is None:
             return changed
