@@ -136,7 +136,7 @@ def test_heads_differ_and_extractors_mix(make_federation):
     assert not torch.equal(head[0], head[1])
 
 
-@pytest.mark.parametrize("method", [name for name in ALGORITHMS if METHODS[name].algorithm == "plain"])
+@pytest.mark.parametrize("method", [name for name in ALGORITHMS if lookup(name).algorithm == "plain"])
 def test_autograd_agrees_with_the_oracle_too(make_federation, method):
     federation = make_federation(method, 3, rounds=6, backend="autograd")
     torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
