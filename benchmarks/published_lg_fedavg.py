@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 import firma
+from firma.engines.engine import RoundOutcome
 
 CLIENTS, SHARDS = 100, 2
 
@@ -44,10 +45,14 @@ def main(rounds: int, methods: list[str]) -> None:
     mine = firma.natural(data, shards(data.y_train, 0))
     settings = {"rate": 0.1, "momentum": 0.5, "batch": 50, "epochs": 1}
     for method in methods:
-        result = firma.run(mine, "natural", method, rounds=rounds, participation=0.1, model=lenet, settings=settings)
-        means = result.history.mean(axis=1)
-        shown = ", ".join(f"round {number}: {means[number - 1]:.4f}" for number in range(50, rounds + 1, 50))
-        print(f"{method}: {shown}; {result.seconds:.0f} s")
+
+        def show(name: str, _: int, outcome: RoundOutcome) -> None:
+            if (outcome.number + 1) % 50 == 0:
+                print(f"{name}, round {outcome.number + 1}: {outcome.scores.mean():.4f}", flush=True)
+
+        firma.run(
+            mine, "natural", method, rounds=rounds, participation=0.1, model=lenet, settings=settings, on_round=show
+        )
 
 
 if __name__ == "__main__":

@@ -572,8 +572,8 @@ ABOUT: Mapping[str, About] = {
         "this project: parts by Li et al. (ICCV 2023), Zhang et al. (ICML 2022) and Wortsman et al. (CVPR 2022)",
     ),
     "d-psgd": About(
-        "a step and an average with the neighbours, over and over",
-        "w_i ← Σ_j W_ij w_j - η ∇F_i(w_i)",
+        "gossip: an average with the neighbours after each round",
+        "w_i ← Σ_j W_ij w_j after local training;  W_ij = 1 / (1 + max(d_i, d_j))",
         "Lian et al. (NeurIPS 2017): Can Decentralized Algorithms Outperform Centralized Algorithms?",
     ),
     "gradient-tracking": About(

@@ -166,12 +166,12 @@ def _show_table(rows: Sequence[Method]) -> None:
 
     names = max(len("method"), *(len(row.name) for row in rows))
     part: list[str] = []
-    width = names
+    width = names + 2  # and a margin
     for column in [*COLUMNS, ""]:
         needed = 2 + max([len(column), *(len(columns(row)[column]) for row in rows if column)])
         if part and (not column or width + needed > _WIDTH):
             print_table(_part(rows, part))
-            part, width = [], names
+            part, width = [], names + 2
         part.append(column)
         width += needed
 
