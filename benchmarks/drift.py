@@ -76,21 +76,22 @@ class Runs:
 
 def figure(runs: Runs, path: Path) -> None:
     """A panel for every drift, a line for every method."""
-    whole = canvas(11, 6.6)
+    whole = canvas(9.5, 5.6)
     for axes, panel in zip(whole.subplots(2, 2, sharex=True).flat, PANELS, strict=True):
         for (name, run), colour in zip(LINES.items(), PALETTE, strict=False):
             anew = bool(run[1])
             curve = runs.of(panel, run).mean(axis=0)
             axes.plot(range(1, ROUNDS + 1), curve, label=name, color=colour, linestyle="--" if anew else "-")
         axes.set_title(panel, fontsize=10)
-        axes.set_ylim(0.6, 1.0)
+        axes.set_ylim(0.8, 1.0)
+        axes.set_yticks((0.8, 0.85, 0.9, 0.95, 1.0))
         axes.grid(alpha=0.3)
     for axes in whole.axes[2:]:
         axes.set_xlabel("round")
     for axes in whole.axes[::2]:
         axes.set_ylabel("mean test accuracy")
     whole.axes[1].legend(fontsize=8, loc="lower right")
-    whole.savefig(path, dpi=80)
+    whole.savefig(path, dpi=75)
 
 
 def main() -> None:

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+import firma
 from conftest import CLASSES, FEATURES
 from firma.algorithms.catalogue import algorithm_of
+from firma.data.partition import deal
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
@@ -19,6 +21,7 @@ from firma.methods import METHODS, lookup
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel, mlp
 from firma.privacy import Audit
+from firma.settings import Hyper, split_for
 from firma.tasks.task import Task
 from firma.training.algorithm import PERSONAL, Algorithm
 from reference_algorithms import ALGORITHMS
@@ -221,14 +224,8 @@ def test_compiled_kernels_step_aside_and_say_so(make_federation, method):
     said = Simulation(make_federation(method, 2)).described
     assert said.startswith("autograd")
     assert (
-        f"the compiled kernels do not support the local step of {algorithm_of(METHODS[method], _hyper()).name}" in said
+        f"the compiled kernels do not support the local step of {algorithm_of(METHODS[method], Hyper()).name}" in said
     )
-
-
-def _hyper():
-    from firma.settings import Hyper
-
-    return Hyper()
 
 
 def test_fednova_keeps_the_compiled_kernels(make_federation):
@@ -322,6 +319,21 @@ def test_a_round_without_a_step_changes_nothing(make_federation, method):
     federation = make_federation(method, 3, rounds=2, epochs=0, inner_rate=0.0)
     start = federation.models[0].flat().expand(3, -1)
     torch.testing.assert_close(finish(federation)[0], start, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["feddbe", "ditto"])
+def test_the_personal_model_is_what_is_saved(tmp_path, method):
+    """In the structure of the user's own model, whatever the method has added: what is loaded scores as tested."""
+    result = firma.run("digits", "dir-0.1", method, clients=3, rounds=2, settings={"epochs": 1, "hidden": 16})
+    result.save(tmp_path / "run")
+    digits, found = firma.load_dataset("digits"), []
+    parts = deal(digits, "dir-0.1", 3, split_for("recommended", {}), 0)
+    for client, rows in enumerate(parts.test):
+        model = firma.load(tmp_path / "run").model(client)
+        seen = torch.from_numpy(digits.x_test[rows].astype(np.float32) * digits.scale)
+        with torch.no_grad():
+            found.append((model.head(model.extractor(seen)).argmax(1).numpy() == digits.y_test[rows]).mean())
+    np.testing.assert_allclose(found, result.history[-1])
 
 
 @pytest.mark.parametrize(

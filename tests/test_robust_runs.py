@@ -1,6 +1,8 @@
 """Whole runs with robust combines and with dishonest clients."""
 
 import json
+import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 
 import firma
 import reference_combine
+from documents import ROOT
 from firma.attacks import Attack, drawn_attack, lie, poisoned
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
@@ -264,3 +267,16 @@ def test_rows_keep_their_keys():
 
     assert "combine" not in stable_columns(lookup("fibfl++"))
     assert stable_columns(lookup("fedavg:combine=median"))["combine"] == "median"
+
+
+def test_the_commands_of_the_documentation(command):
+    text = (ROOT / "docs/robustness.md").read_text().replace("\\\n", "")
+    run, ring_file = (
+        shlex.split(line)[1:] for line in text.splitlines() if line.startswith(("    firma run", "    firma ring-file"))
+    )
+    code, out, _ = command(*run)
+    assert code == 0
+    assert "honest worst" in out
+    assert lookup(ring_file[ring_file.index("--method") + 1]).combine == "trimmed"
+    for method in re.findall(r"`((?:fedavg|fibfl\+\+|frame):[^`]*)`", text):
+        lookup(method)

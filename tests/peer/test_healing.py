@@ -104,6 +104,7 @@ def test_a_complete_graph_goes_on_without_a_member_that_was_killed(crew, phase):
     heal(crew(method="fibfl:topology=complete,weights=metropolis,retention=none"), 1, phase)
 
 
+@pytest.mark.slow
 def test_an_all_gather_goes_on_without_a_member_that_was_killed_before_its_digests(crew):
     heal(crew(method="frame:topology=all-gather"), 2, ("before exchange", 2))
 

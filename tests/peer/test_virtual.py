@@ -58,6 +58,17 @@ def test_a_robust_ring_goes_on_without_a_member_and_mixes_as_long_as_enough_are_
     assert not any("too few for a robust combine" in text for *_, text in world.of("notice"))
 
 
+@pytest.mark.parametrize("method", ["frame:topology=all-gather", "fibfl++:combine=clipped"])
+def test_an_all_gather_is_not_stalled_by_two_members_that_are_not_neighbours_and_cannot_reach_each_other(method):
+    """Digests come from everybody, so a member must notice the loss of anybody; the warm-up of fibfl++ is one, too."""
+    world = World(5, 6, method=method)
+    world.at(0.2, lambda: world.network.part({0}, {2}))
+    world.start().run()
+    finished = [member for member in range(5) if world.ends().get(member) == "finished"]
+    assert len(finished) >= 4
+    assert_replayed(world, *finished)
+
+
 def test_members_too_few_for_a_robust_combine_train_on_and_say_so():
     world = World(3, 6, method="frame:topology=all-gather,combine=trimmed")
     world.at(0.9, lambda: world.kill(1))

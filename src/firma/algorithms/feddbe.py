@@ -38,7 +38,7 @@ class FedDbe(Algorithm):
     bias: bool = True
     weight: Piece = _NOWHERE  # (outputs, K) of the head's first layer
     shift: Piece = _NOWHERE  # (outputs,)
-    name = "features without bias"
+    name = "feature debiasing"
 
     def fitted(self, model: SplitModel) -> Algorithm:
         """With the place of the head's first layer."""

@@ -285,7 +285,10 @@ def _audited(method: str, audit: Any) -> str:
     """One line of the audit."""
     heads = "none contains a head" if audit["head_private"] else f"{audit['messages_with_head']} contain a head"
     beyond = audit["messages_beyond_neighbours"]
-    server = "all between ring neighbours" if audit["server_free"] else f"{beyond} not between ring neighbours"
-    if audit.get("most_senders", 0) > 2:  # the ring closes up around those who take part
+    near = "neighbours on the graph" if "degree" in audit else "ring neighbours"
+    server = f"all between {near}" if audit["server_free"] else f"{beyond} not between {near}"
+    if "degree" in audit:
+        server += f" (degree {audit['degree']}; a client received from up to {audit['most_senders']} others)"
+    elif audit.get("most_senders", 0) > 2:  # the ring closes up around those who take part
         server += f" of the round (a client received from up to {audit['most_senders']} others)"
     return f"audit {method}: {audit['messages']} messages, {heads}, {server}"

@@ -100,6 +100,8 @@ def neighbours_in(plan: RoundPlan, order: Sequence[int]) -> Mapping[int, tuple[i
 
 def partners(plan: RoundPlan, order: Sequence[int], me: int) -> tuple[int, ...]:
     """Everybody that a member sends to or receives from in rounds such as this one, without itself."""
+    if plan.mixing == "all-gather":  # digests come from everybody
+        return tuple(sorted(set(order) - {me}))
     if plan.graph is None:
         return tuple(sorted(set(neighbours(order)[me]) - {me}))
     turns = range(period(plan.graph, len(order)))

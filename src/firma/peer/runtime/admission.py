@@ -31,8 +31,9 @@ class ExchangeSequence:
 
     @property
     def neighbours(self) -> tuple[int, ...]:
-        """The members that this one sends to or receives from."""
-        return partners(self.plan(self.rounds - 1), self.order, self.me)
+        """The members that this one sends to or receives from, in the warm-up, if there is one, or after it."""
+        found = (partners(self.plan(number), self.order, self.me) for number in (0, self.rounds - 1))
+        return tuple(sorted({member for each in found for member in each}))
 
     def known(self, tag: Tag) -> bool:
         """Whether the view has such an exchange at all."""
