@@ -69,7 +69,7 @@ class GroupActor:
         bit of a sum would decide. So sums are rounded to 40 bits first, which makes it a tie again.
         """
         mantissa, exponent = np.frexp(np.asarray(sum(parts[1:], start=parts[0])))
-        return np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS).astype(np.float32)
+        return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS), dtype=np.float32)
 
     def ready(self) -> int:
         """The process id, once all earlier calls are done."""
