@@ -16,6 +16,7 @@ from firma.errors import BadInput
 from firma.training.local_step import ClientData
 
 Packed = list[tuple[Array, Array, Array, Array, float]]
+_BITS = 40  # of a sum that count
 _PATIENCE = 300  # seconds to wait for a cluster that gives no cores
 
 
@@ -62,8 +63,13 @@ class GroupActor:
         return result[0] if len(result) == 1 else result
 
     def add(self, *parts: Array) -> Array:
-        """The sum of float64 parts, in their order, as float32."""
-        return np.asarray(sum(parts[1:], start=parts[0]), dtype=np.float32)
+        """The sum of float64 parts, in their order, as float32: the same however clients are grouped.
+
+        A mean of samples can lie exactly between two float32 numbers, once in some hundred elements, and then the last
+        bit of a sum would decide. So sums are rounded to 40 bits first, which makes it a tie again.
+        """
+        mantissa, exponent = np.frexp(np.asarray(sum(parts[1:], start=parts[0])))
+        return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, _BITS)), exponent - _BITS), dtype=np.float32)
 
     def ready(self) -> int:
         """The process id, once all earlier calls are done."""
