@@ -161,6 +161,7 @@ FAULTS = {
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
+    "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
 
 
