@@ -1,14 +1,10 @@
 """Mutual TLS with pinned certificates, by gRPC: a channel trusts one certificate, a server accepts the members'."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import grpc
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 from firma.errors import BadInput
 from firma.peer.identity import Identity, canonical
@@ -16,7 +12,7 @@ from firma.peer.ring_file import Ring, Site
 from firma.peer.wire.message import CHUNK
 
 LARGEST = 2 * CHUNK  # bytes of one gRPC message; larger ones are refused before they are read
-_MOST_CONNECTIONS = 8192  # each takes memory while its handshake lasts
+_MOST_CONNECTIONS = 4096  # each takes some 20 to 46 kB while its handshake lasts and ends
 _OWN_FILES = 192  # open files of a member besides its connections: data, logs, checkpoints, event loops
 _LIMITS = [
     ("grpc.max_receive_message_length", LARGEST),
@@ -85,8 +81,10 @@ def open_file_limit() -> int:
 
     The usual soft limit of 1,024 is there for programs that call select(); neither gRPC nor FIRMA does.
     """
-    if resource is None:
-        return _MOST_CONNECTIONS  # Windows has no such limit
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS  # there is no such limit
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
