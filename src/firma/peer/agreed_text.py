@@ -15,6 +15,13 @@ _PROPORTIONS = {
     "none": "nothing about its classes",
 }
 
+_WAYS = {
+    "ring": "extractors go to the two neighbours on the ring",
+    "all-reduce": "extractors are averaged over all members",
+    "all-gather": "every member gets every other's extractor",
+    "complete": "every member gets every other's extractor",
+}
+
 
 def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     """(what, in words) for everything in the digest but the members, in the order in which people ask."""
@@ -49,10 +56,14 @@ def _sharing(ring: Ring) -> str:
     usual = kind_of(plan(ring.row, ring.hyper, len(ring.members), ring.rounds, ring.rounds - 1).mixing)
     warmup = sum(1 for _ in takewhile(lambda kind: kind is not usual, kinds))
     everyone = "extractors are averaged over all members"
-    ways = {"all-reduce": everyone}
-    way = ways.get(ring.row.topology, "extractors go to the two neighbours on the ring")
+    others = f"extractors go to the neighbours on the {ring.row.topology} graph"
+    way = _WAYS.get(ring.row.topology, others)
     if warmup:
         way += f"; in the first {warmup} rounds {everyone}"
+    if ring.row.combine != "mean":
+        way += f"; what arrives is combined robustly ({ring.row.combine})"
+    if ring.row.algorithm != "plain":
+        way += f"; the algorithm {ring.row.algorithm} may send vectors of the same size with them"
     gate = "; training accuracies go with them" if ring.row.gate == "yes" else ""
     return f"{way}{gate}; data and heads never leave a site"
 
