@@ -48,7 +48,7 @@ def join_words(made, number, *words):
     ]  # fmt: skip
 
 
-def firma(*words, timeout=60, env=None):
+def firma(*words, timeout=120, env=None):
     found = subprocess.run(
         [*FIRMA, *map(str, words)], capture_output=True, text=True, check=False, timeout=timeout, env=env,
         stdin=subprocess.DEVNULL,
@@ -185,14 +185,14 @@ def test_a_site_that_has_all_rounds_ends_at_once(crew):
     began = time.monotonic()
     code, out, err = firma(*join_words(ring.made, 0, "--resume"))
     assert code == 0, err
-    assert time.monotonic() - began < 30, "gathering is 600 s"
+    assert time.monotonic() - began < 120, "gathering is 600 s, and a machine may be busy"
     result = json.loads((ring.made.state(0) / "result.json").read_text())
     assert len(result["history"]) == 2
     assert result["participation"] == [{"rounds": [1, 2], "members": ["ant", "bee", "cat"]}]
     assert "took part: rounds 1-2 all members" in out
     for number in (1, 2):
         ring.start(number, resume=True)
-    assert ring.finish(1, 2, timeout=30) == [0, 0], ring.out(1)
+    assert ring.finish(1, 2, timeout=120) == [0, 0], ring.out(1)
 
 
 def test_a_site_that_has_all_rounds_stays_for_one_that_has_not(crew):
