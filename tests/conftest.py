@@ -37,7 +37,13 @@ torch.set_num_threads(1)
 # With `pytest -n`, all tests of a group run in one worker, one after another; every other test runs in any worker.
 GROUPS = {
     # Real processes that give each other up after a second or two: two rings at a time would slow each other down.
-    "rings": ("peer/test_healing.py", "peer/test_networks.py", "peer/test_processes.py", "peer/test_strangers.py"),
+    "rings": (
+        "peer/test_healing.py",
+        "peer/test_networks.py",
+        "peer/test_operators.py",
+        "peer/test_processes.py",
+        "peer/test_strangers.py",
+    ),
     # They share one cluster, which takes ten seconds to start.
     "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
     # They share one page, which takes five seconds to render.

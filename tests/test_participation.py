@@ -97,7 +97,7 @@ def test_agrees_with_the_oracle_in_the_published_warmup(make_federation):
 def test_matrix_exchange_and_cost_agree_on_a_ring_that_closed_up(mixing):
     """Every kind, every choice of it, 1 to 8 clients, several shares and seeds: messages against the matrix."""
     kind = kind_of(mixing)
-    for plan in plans(mixing):
+    for plan in (each for each in plans(mixing) if each.combine == "mean"):  # the others have no matrix
         for clients in range(1, 9):
             for seed in range(3):
                 rng = np.random.default_rng([seed, clients])
@@ -123,6 +123,7 @@ def test_matrix_exchange_and_cost_agree_on_a_ring_that_closed_up(mixing):
                 size = sum(
                     FLOAT * m.state.values.numel() + NUMBER * ((m.accuracy, m.weight) != (None, None)) for *_, m in sent
                 )
+                size += sum(len(digest) for *_, message in sent for digest in message.digests)
                 assert kind.cost(plan, len(ring), ELEMENTS) == (len(sent), size)
                 assert {n for sender, receiver, *_ in sent for n in (sender, receiver)} <= {*ring, SERVER}
 
@@ -133,7 +134,8 @@ def test_blocks_of_a_large_ring_that_closed_up_give_every_group_its_part(clients
     rng = np.random.default_rng(1)
     order = rng.permutation(clients).tolist()
     ring = participants(share, order, 0, 0)
-    plan = replace(next(plans("ring")), passes=len(ring) // 2)
+    plan = next(each for each in plans("ring") if each.combine == "mean")
+    plan = replace(plan, passes=len(ring) // 2)
     blocks = kind_of("ring").mixture(plan, ring, [1] * clients, dict.fromkeys(ring, 1.0))
     before = torch.from_numpy(rng.normal(size=(clients, 300))).float()
     whole = before.clone()

@@ -21,7 +21,7 @@ def check_writable(folder: Path, option: str = "out") -> None:
         raise BadInput(f"{option} = {str(folder)!r}: cannot write to this folder ({reason})") from None
 
 
-def write_whole(path: Path, content: str) -> None:
+def write_whole(path: Path, content: str, private: bool = False) -> None:
     """Write a text file that several processes may write: temporary file of its own, fsync, rename."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -29,36 +29,42 @@ def write_whole(path: Path, content: str) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # a temporary file is private, a result is not
+        if not private:
+            Path(name).chmod(0o644)  # a temporary file is private, a result is not
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
 
 
-def write_synced(path: Path, raw: bytes) -> None:
+def private_opener(path: str, flags: int) -> int:
+    """For `open(..., opener=private_opener)`: a new file is readable by its owner alone from its first byte on."""
+    return os.open(path, flags, 0o600)
+
+
+def write_synced(path: Path, raw: bytes, private: bool = False) -> None:
     """Write a file and wait until it is on the disk."""
-    with path.open("wb") as file:
+    with open(path, "wb", opener=private_opener if private else None) as file:
         file.write(raw)
         file.flush()
         os.fsync(file.fileno())
 
 
-def replace_synced(path: Path, raw: bytes) -> None:
+def replace_synced(path: Path, raw: bytes, private: bool = False) -> None:
     """Replace a file that only this process writes, and wait until the rename is on the disk."""
     draft = path.with_name(f".{path.name}.draft")
-    write_synced(draft, raw)
+    write_synced(draft, raw, private)
     draft.replace(path)
     sync(path.parent)
 
 
 @contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
+def whole_folder(target: Path, private: bool = False) -> Iterator[Path]:
     """A draft folder to fill with synced files, which then replaces `target`; it is removed after an error."""
     draft = target.with_name(f".{target.name}.draft")
     try:
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        draft.mkdir(parents=True, mode=0o700 if private else 0o777)
         yield draft
         if target.exists():
             shutil.rmtree(target)

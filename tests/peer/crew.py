@@ -134,11 +134,11 @@ def _in_exchange(number, step):
 
 
 def _in_save(number):
-    return _at(lambda folder, site, ring, view, order, history, keep: len(history) == number + 1)
+    return _at(lambda folder, site, ring, view, order, history, keep, *_, **__: len(history) == number + 1)
 
 
 def _in_draft(number):
-    return _at(lambda path, raw: path.parent.name == f".round-{number + 1:06d}.draft")
+    return _at(lambda path, raw, *_, **__: path.parent.name == f".round-{number + 1:06d}.draft")
 
 
 _PROMISING = _at(lambda self, memory: memory.view is not None and memory.promised[0] > 0)  # after the first view
@@ -161,6 +161,7 @@ FAULTS = {
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
+    "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
 
 
@@ -191,7 +192,9 @@ def member_main(folder, number, resume, faults, namespace, pace):
         )
         signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         outcome = node.run()
-        (home / "outcome.json").write_text(json.dumps({"history": outcome.history, "order": outcome.order}))
+        told = [span.as_json() for span in getattr(outcome, "participation", ())]
+        found = {"history": outcome.history, "order": outcome.order, "participation": told}
+        (home / "outcome.json").write_text(json.dumps(found))
     except BaseException as error:
         code, said = (130 if isinstance(error, KeyboardInterrupt) else 3), f"{type(error).__name__}: {error}"
         print(said)

@@ -235,7 +235,7 @@ def test_ring_file_fills_in_what_follows_from_the_model(command, folder):
         "--model-set", "width=12",
     )  # fmt: skip
     assert code == 0, err
-    assert "model mynet:whole, head fc, width = 12" in out
+    assert "model: mynet:whole, head fc, width = 12" in out
     assert "layers.py" in out
     assert set(read_ring(Path("own.toml")).task.files) == {"layers.py", "mynet.py"}
     code, _, err = command("ring-file", "mlp.toml", *words, "--shape", "8x8", "--model-set", "hidden=12")

@@ -1,12 +1,19 @@
 """Keys, certificates and ring files: what is made is sound, what is wrong is said in one sentence."""
 
+import json
+import shutil
 import stat
+import subprocess
+import sys
+from contextlib import ExitStack
 
 import pytest
 
 from firma.errors import BadInput
-from firma.peer.identity import fingerprint, load_identity, make_identity
+from firma.peer.identity import fingerprint, fingerprint_bytes, load_identity, make_identity
 from firma.peer.ring_file import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
+from firma.peer.spoken import WORDS, spoken
+from tests.processes import running
 
 TASK = {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}
 
@@ -106,3 +113,93 @@ def test_members_are_themselves(sites, tmp_path):
     with pytest.raises(BadInput, match="not in the ring file"):
         ring(sites).place(stranger)
     assert Site.model_validate(sites[0]).name == "ant"
+
+
+def test_digests_can_be_read_out():
+    assert len(set(WORDS)) == 256
+    assert len({word[:3] for word in WORDS}) == 256
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in WORDS)
+    assert spoken(bytes(range(32))) == ", ".join(" ".join(WORDS[n : n + 4]) for n in (0, 4, 8))
+    assert spoken(bytes([255] * 32)).split(", ")[0] == "zipper zipper zipper zipper"
+
+
+def test_a_ring_file_is_shown_in_plain_words(command, tmp_path):
+    for number, name in enumerate(("ant", "bee")):
+        command("init", name, f"127.0.0.1:{7001 + number}", "--identity", tmp_path / name)
+    members = [word for name in ("ant", "bee") for word in ("--member", tmp_path / name / "site.toml")]
+    task = ["--federation", "trial", "--shape", "8x8", "--labels", "healthy,ill", "--set", "rate=0.0031"]
+    path = tmp_path / "ring.toml"
+    assert command("ring-file", path, *members, *task, "--rounds", "7", "--patience", "33")[0] == 0
+    code, out, _ = command("ring-file", path)
+    ring = read_ring(path)
+    assert code == 0
+    for says in (
+        "method: fibfl++; extractors go to the two neighbours on the ring; in the first",
+        "data and heads never leave a site",
+        "rounds: 7, from seed 0",
+        "model: mlp, hidden = ",
+        "inputs: shape 8x8",
+        "labels: 2: healthy, ill",
+        "changed: rate=0.0031",
+        "rate=0.0031, ",
+        "the exact shares of its classes",
+        "quorum: 2 of 2 members",
+        "33 s of silence",
+        "within 600 s",
+        f"in words, for the telephone: {spoken(ring.digest)}",
+        *(fingerprint(member.certificate.encode()) for member in ring.members),
+        *(spoken(fingerprint_bytes(member.certificate.encode())) for member in ring.members),
+    ):
+        assert says in out, out
+    document = json.loads(command("ring-file", path, "--json")[1])
+    assert document["numbers"]["rate"] == 0.0031
+    assert document["task"]["labels"] == ["healthy", "ill"]
+    assert (document["digest"], document["words"]) == (ring.digest.hex(), spoken(ring.digest))
+
+
+@pytest.mark.parametrize("words", [("--rounds", "30"), ("--set", "rate=1"), ("--labels", "a,b"), ("--quorum", "2")])
+def test_an_option_that_would_change_a_ring_file_is_not_ignored(command, tmp_path, sites, words):
+    path = tmp_path / "ring.toml"
+    path.write_text(ring_toml(ring(sites)))
+    code, out, err = command("ring-file", path, *words)
+    assert (code, out, f"{words[0]} requires --member" in err) == (2, "", True), err
+
+
+def test_a_key_may_be_encrypted(command, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse\n")
+    words = ["init", "ant", "127.0.0.1:7001", "--identity", tmp_path / "ant"]
+    code, _, err = command(*words, "--passphrase-file", secret)
+    assert (code, "requires --encrypt" in err) == (2, True)
+    assert command(*words, "--encrypt", "--passphrase-file", secret)[0] == 0
+    stored = (tmp_path / "ant" / "key.pem").read_bytes()
+    assert stored.startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    with pytest.raises(BadInput, match=r"key\.pem is encrypted; pass --passphrase-file"):
+        load_identity(tmp_path / "ant")
+    with pytest.raises(BadInput, match="the passphrase is wrong"):
+        load_identity(tmp_path / "ant", lambda: b"wrong")
+    own = load_identity(tmp_path / "ant", lambda: b"correct horse")
+    assert own.key.startswith(b"-----BEGIN PRIVATE KEY-----"), "as TLS needs it, in memory"
+    assert (tmp_path / "ant" / "key.pem").read_bytes() == stored
+
+
+def test_a_member_with_an_encrypted_key_trains(make_ring, tmp_path):
+    """The passphrase comes through a file descriptor, as a supervisor hands it over."""
+    made = make_ring("fibfl", 2, 1, "iid")
+    values = made.ring.model_dump(mode="json", exclude={"flower"})
+    for number, name in enumerate(made.ring.names):
+        shutil.rmtree(made.identity(number))
+        identity = make_identity(made.identity(number), name, passphrase=b"word")
+        values["members"][number]["certificate"] = identity.certificate.decode()
+    made.path.write_text(ring_toml(checked(values)))
+    (tmp_path / "word").write_text("word\n")
+    with ExitStack() as processes:
+        members = []
+        for number in range(2):
+            command = [
+                sys.executable, "-m", "firma", "join", str(made.path), "--data", made.data(number), "--identity",
+                str(made.identity(number)), "--state", str(made.state(number)), "--passphrase-file", "/dev/stdin",
+            ]  # fmt: skip
+            with (tmp_path / "word").open() as word:
+                members.append(processes.enter_context(running(command, stdin=word, stdout=subprocess.DEVNULL)))
+        assert [member.wait(60) for member in members] == [0, 0]

@@ -1,10 +1,13 @@
 """/metrics as Prometheus' own parser reads it, while a ring trains."""
 
 import http.client
+import socket
 import threading
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +16,7 @@ from firma.errors import BadInput
 from firma.peer.identity import load_identity
 from firma.peer.runtime.metrics import CONTENT, Family, Registry, RoundMetrics, node_metrics, serving
 from firma.peer.runtime.node import Node, Setup
+from tests.processes import wait_until
 
 from .conftest import free_ports
 
@@ -110,6 +114,25 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
     node.log.close()
     node.audit_log.close()
     node.driver.close()
+
+
+def test_readers_that_hold_connections_open_are_few():
+    (port,) = free_ports(1)
+    files = Path("/proc/self/fd")
+    with serving(Registry(), str(port)), ExitStack() as idle:
+        before = len(list(files.iterdir()))
+        for _ in range(200):
+            idle.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        wait_until(lambda: len(list(files.iterdir())) <= before + 200 + 40, 4, "those that are too many are closed")
+        idle.close()
+        wait_until(lambda: answered(port), 10, "it answers again")
+
+
+def answered(port):
+    try:
+        return get(port) == ""
+    except OSError:
+        return False
 
 
 def test_labels_are_escaped():

@@ -76,7 +76,7 @@ def test_a_state_folder_of_another_ring_file_is_refused(command, make_ring, tmp_
     code, _, err = command(
         "join", made.path, "--data", made.data(0), "--identity", made.identity(0), "--state", state, "--resume"
     )
-    assert (code, err.count("\n"), f"--begin-with {state}" in err) == (2, 1, True), err
+    assert (code, f"--begin-with {state}" in err.splitlines()[-1]) == (2, True), err
 
 
 HEADER = {"site": "ant", "federation": "t", "classes": 10, "extractor": {"extractor.0.weight": [2, 3]}}

@@ -164,3 +164,102 @@ def test_tokens_are_not_standardised(tmp_path):
         firma.run(
             (tokens, np.arange(100) % 3), "iid", "local", clients=2, model="transformer", standardise="per-client"
         )
+
+
+def test_a_table_without_agreed_columns_is_not_taken_silently(tmp_path, command):
+    write_tables(tmp_path)
+    ring_of(tmp_path, task={"shape": [3], "labels": list(SPECIES)}, gathering=0.1)
+    words = ["--data", tmp_path / "bee" / "trees.csv", "--identity", tmp_path / "bee" / "identity"]
+    _, _, err = command("join", tmp_path / "ring.toml", *words, "--state", tmp_path / "state")
+    assert "firma: warning: the ring file lists no columns" in err
+    assert "in this order: bark, height, girth; agree on a ring file written with --columns-of" in err
+    code, out, _ = command("doctor", tmp_path / "ring.toml", *words, "--wait", "0")
+    assert (code, "FAIL  columns: the ring file lists no columns" in out) == (1, True), out
+
+
+def test_arrays_without_names_are_told_the_agreed_order(tmp_path, command):
+    ring_of(tmp_path, gathering=0.1)
+    np.savez(tmp_path / "mine.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.array(["ash", "elm"] * 10))
+    words = ["--data", tmp_path / "mine.npz", "--identity", tmp_path / "ant" / "identity"]
+    _, _, err = command("join", tmp_path / "ring.toml", *words, "--state", tmp_path / "state")
+    assert "make sure that they are in the order of the ring file: height, girth, bark" in err
+    _, out, _ = command("doctor", tmp_path / "ring.toml", *words, "--wait", "0")
+    assert "pass  columns: the columns of this site's data have no names" in out
+
+
+def test_the_organisers_table_gives_the_columns_and_nothing_else(tmp_path, command):
+    write_tables(tmp_path)
+    for name in NAMES[:2]:
+        command("init", name, f"127.0.0.1:{7001 + NAMES.index(name)}", "--identity", tmp_path / name / "identity")
+    members = [word for name in NAMES[:2] for word in ("--member", tmp_path / name / "identity" / "site.toml")]
+    words = [*members, "--federation", "trees", "--labels", "ash,oak"]
+    table = tmp_path / "bee" / "trees.csv"
+    code, out, _ = command("ring-file", tmp_path / "ring.toml", *words, "--columns-of", table)
+    assert (code, "  columns: bark, height, girth\n" in out) == (0, True), out
+    ring = read_ring(tmp_path / "ring.toml")
+    assert (ring.task.columns, ring.task.shape) == (("bark", "height", "girth"), (3,))
+    cells = {cell for line in table.read_text().splitlines()[1:] for cell in line.split(",")[:-1]}
+    assert not [cell for cell in cells if cell in (tmp_path / "ring.toml").read_text()]
+    code, _, err = command("ring-file", tmp_path / "b.toml", *words, "--columns-of", table, "--columns", "a,b")
+    assert (code, "--columns cannot be combined with --columns-of" in err) == (2, True)
+
+
+def test_a_site_with_one_class_takes_part(tmp_path):
+    """Cat has oaks alone; the others have three and two kinds. The same classes, joined, are what all learn."""
+    write_tables(tmp_path)
+    lines = (tmp_path / "cat" / "trees.csv").read_text().splitlines()
+    (tmp_path / "cat" / "trees.csv").write_text("\n".join(line for line in lines if not line.endswith("yew")) + "\n")
+    ring = ring_of(tmp_path)
+    assert set(load_own(str(tmp_path / "cat" / "trees.csv"), ring.task).y_train) == {SPECIES.index("oak")}
+    outcomes = run_threads(Tables(tmp_path, ring, tmp_path / "ring.toml"))
+    for outcome in outcomes.values():
+        assert len(outcome.history) == 4
+        assert torch.isfinite(outcome.parameters).all()
+    assert outcomes[0].history[-1] > 0.9, "those that have several learn as before"
+    with pytest.raises(BadInput, match="at least two classes are required"):
+        load_dataset(tmp_path / "cat" / "trees.csv")  # alone it cannot be learnt from
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (1e300, r"value 2 of training row 4 is inf; inputs must be finite and at most 1e\+18"),
+        (1e19, r"value 2 of training row 4 is 1e\+19; inputs must be finite"),
+        (float("nan"), "contains NaN or infinity in 1 rows"),
+    ],
+)
+def test_absurd_inputs_are_refused_before_anything_is_sent(tmp_path, command, value, says):
+    ring_of(tmp_path, task={"shape": [3], "labels": list(SPECIES)}, gathering=0.1)
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    x[3, 1] = value
+    np.savez(tmp_path / "mine.npz", x=x, y=np.arange(20) % 2, x_test=x[5:9], y_test=np.arange(4) % 2)
+    stored = np.load(tmp_path / "mine.npz")
+    np.savez(tmp_path / "mine.npz", **{name: stored[name] for name in ("x", "x_test")},
+             y=np.array(["ash", "elm"] * 10), y_test=np.array(["ash", "elm"] * 2))  # fmt: skip
+    words = ["--data", tmp_path / "mine.npz", "--identity", tmp_path / "ant" / "identity"]
+    state = tmp_path / "state"
+    code, _, err = command("join", tmp_path / "ring.toml", *words, "--state", state)
+    assert (code, bool(re.search(says, err)), state.exists()) == (2, True, False), err
+    code, out, _ = command("doctor", tmp_path / "ring.toml", *words, "--wait", "0")
+    assert (code, bool(re.search("FAIL  data: .*" + says, out))) == (1, True), out
+
+
+def test_doctor_looks_at_the_data(tmp_path, command):
+    ring_of(tmp_path, set={"hidden": 32})
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3)) * np.array([1, 1, 1e5])
+    y = np.array(["ash", "oak"] * 20)
+    np.savez(tmp_path / "mine.npz", x=x, y=y, x_test=np.concatenate([x[:3], x[:4] + 1]), y_test=y[:7])
+    words = ["--data", tmp_path / "mine.npz", "--identity", tmp_path / "ant" / "identity", "--wait", "0"]
+    code, out, _ = command("doctor", tmp_path / "ring.toml", *words)
+    assert code == 1
+    assert "pass  data: 40 samples to train, 7 to test, inputs of shape 3\n" in out
+    assert "pass  labels: ash 20, oak 20; none of elm, yew\n" in out
+    assert re.search(r"FAIL  scale: inputs from -[\d.e+]+ to [\d.e+]+; too large to train on", out)
+    assert "pass  data: warning: dataset mine.npz: features are of very different scales" in out
+    assert "warning: 3 of 7 test rows are also training rows" in out
+    write_tables(tmp_path)
+    table = ["--data", tmp_path / "ant" / "trees.csv", *words[2:]]
+    _, out, _ = command("doctor", tmp_path / "ring.toml", *table)
+    assert "pass  columns: matched by name: height, girth, bark\n" in out
+    assert "pass  duplicates: no test row is also a training row\n" in out

@@ -2,6 +2,8 @@
 
 import contextlib
 import datetime
+import resource
+import select
 import signal
 import socket
 import ssl
@@ -167,6 +169,63 @@ def test_strangers_who_knock_all_at_once_do_not_end_the_process(make_ring, reque
     crew.signal(0, signal.SIGTERM)
     assert crew.finish() == [130]
     assert crew.events(0, "stopped")[0]["handshakes_failed"] > 100
+
+
+@pytest.mark.parametrize("hard", [None, 1024], ids=["soft limit 1024", "hard limit 1024"])
+def test_idle_connections_of_strangers_do_not_end_a_member(make_ring, request, hard):
+    """1,100 connections that say nothing, against a limit of 1,024 open files, before the other members arrive.
+
+    Where the hard limit is above it, the member raises its own, and the strangers may open each connection again as
+    soon as it is cut. Where it is not, the connections are cut before rounds could no longer be saved, and the members
+    get through when the strangers' time is up.
+    """
+    crew = Crew(make_ring("fibfl", 3, 5, "iid"), pace=0.1)
+    request.addfinalizer(crew.end)
+    crew.start(0, ("open files", 1024, hard or resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    crew.wait(lambda: crew.events(0, "started"), "the member has started")
+    with idle_connections(crew.made.ring.members[0].address, 1100, again=hard is None):
+        for number in (1, 2):
+            crew.start(number)
+        codes = crew.finish(timeout=60)
+    assert codes == [0, 0, 0], [crew.out(number)[-800:] for number in range(3)]
+    assert [number for _, number in crew.rounds(0)] == [1, 2, 3, 4, 5]
+
+
+@contextlib.contextmanager
+def idle_connections(address, count, again):
+    """So many connections that say nothing; `again`: each is opened again as soon as the other side closes it."""
+    host, port = address.split(":")
+    ready, over, held = threading.Event(), threading.Event(), {}
+    watch = select.epoll()
+
+    def more():
+        each = socket.socket()
+        each.setblocking(False)
+        each.connect_ex((host, int(port)))
+        held[each.fileno()] = each
+        watch.register(each, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP)
+
+    def keep():
+        for _ in range(count):
+            more()
+        ready.set()
+        while not over.is_set():
+            for handle, _ in watch.poll(0.1):
+                held.pop(handle).close()
+                if again:
+                    more()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for each in held.values():
+            each.close()
+        watch.close()
 
 
 def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):

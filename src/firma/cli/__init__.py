@@ -43,6 +43,7 @@ COMMANDS = {
     "ring-file": Entry("ring_file", "ring_file", settings=True),
     "doctor": Entry("doctor", "doctor"),
     "join": Entry("join", "join"),
+    "status": Entry("status", "status"),
     "audit": Entry("audit", "audit"),
     "data": Entry("data", "commands"),
 }

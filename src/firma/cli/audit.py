@@ -32,6 +32,8 @@ def audit(
         typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
         for breach in found.breaches:
             typer.echo(f"  BREACH {breach}")
+        for line in found.unfinished:
+            typer.echo(f"  unfinished: {line}, by a full disk or a crash; a message leaves only after its whole line")
         vectors = ", vectors mixed with it" if any(name.startswith("mixed.") for name in found.tensors) else ""
         passed = f"passed: the extractor{vectors} and agreed numbers left, nothing else"
         verdict = "FAILED" if found.breaches else passed

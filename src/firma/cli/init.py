@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from firma.cli.options import Json
-from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, needs_extra
+from firma.cli.peer_options import DEFAULT_IDENTITY, IdentityFolder, PassphraseFile, needs_extra, passphrase_from
+from firma.errors import BadInput
 
 
 def init(
@@ -13,26 +14,35 @@ def init(
     address: Annotated[str, typer.Argument(help="HOST:PORT under which the other sites reach this one.")],
     identity: IdentityFolder = DEFAULT_IDENTITY,
     days: Annotated[int, typer.Option(help="Days for which the certificate is valid.", min=1)] = 730,
+    encrypt: Annotated[
+        bool, typer.Option("--encrypt", help="Encrypt the key with a passphrase, asked for here or read from a file.")
+    ] = False,
+    passphrase_file: PassphraseFile = None,
     json: Json = False,
 ) -> None:
     """Create this site's key, which never leaves it, and its certificate; print what the other sites need."""
     needs_extra()
     from firma.cli.console import print_json
-    from firma.peer.identity import check_address, fingerprint, make_identity
+    from firma.peer.identity import check_address, fingerprint, fingerprint_bytes, make_identity
     from firma.peer.ring_file import Site, site_toml
+    from firma.peer.spoken import spoken
 
     check_address(address)
-    made = make_identity(identity, name, days)
+    if passphrase_file is not None and not encrypt:
+        raise BadInput("--passphrase-file requires --encrypt")
+    made = make_identity(identity, name, days, passphrase_from(passphrase_file, twice=True)() if encrypt else b"")
     card = identity / "site.toml"
     card.write_text(site_toml(Site(name=name, address=address, certificate=made.certificate.decode())))
     if json:
         print_json(
             {
                 "name": name, "address": address, "fingerprint": fingerprint(made.certificate), "site": str(card),
-                "key": str(identity / "key.pem"), "days": days,
+                "key": str(identity / "key.pem"), "encrypted": encrypt, "days": days,
+                "words": spoken(fingerprint_bytes(made.certificate)),
             }
         )  # fmt: skip
         return
     typer.echo(f"name         {name}\naddress      {address}\nfingerprint  {fingerprint(made.certificate)}")
-    typer.echo(f"Send {card} to the other sites and read them the fingerprint by telephone.")
+    typer.echo(f"in words     {spoken(fingerprint_bytes(made.certificate))}")
+    typer.echo(f"Send {card} to the other sites and read them the words, or the fingerprint, by telephone.")
     typer.echo(f"The key stays in {identity / 'key.pem'}: never send it.")

@@ -1,5 +1,6 @@
 """`firma join`: take part in a real ring, round by round."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -13,8 +14,10 @@ from firma.cli.peer_options import (
     FlowerAppName,
     IdentityFolder,
     Listen,
+    PassphraseFile,
     RingPath,
     needs_extra,
+    passphrase_from,
 )
 from firma.errors import BadInput
 from firma.settings import Wire
@@ -51,6 +54,10 @@ def join(
     model: AllowedModel = None,
     app: FlowerAppName = None,
     node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
+    passphrase_file: PassphraseFile = None,
+    log_budget: Annotated[
+        float, typer.Option(help="Megabytes of log.jsonl and its older parts together; the oldest part goes.", min=0.1)
+    ] = 64.0,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -60,7 +67,7 @@ def join(
     needs_extra()
     from firma.encoding import checked_wire
     from firma.experiment import device_of
-    from firma.peer.identity import check_address, load_identity
+    from firma.peer.identity import check_address, load_identity, make_private
     from firma.peer.ring_file import read_ring
     from firma.peer.runtime.node import Setup
 
@@ -71,9 +78,13 @@ def join(
     agreed = read_ring(ring)
     if not data and agreed.flower is None:
         raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
+    changed = make_private(identity)
+    if changed:
+        print(f"firma: {changed}", file=sys.stderr)
+    own = load_identity(identity, passphrase_from(passphrase_file))
     setup = Setup(
-        agreed, load_identity(identity), data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with, model, app, toml_values(node_config, "--node-config"),
+        agreed, own, data, state, listen, resume, device, sends, verify_gate, metrics,
+        begin_with, model, app, toml_values(node_config, "--node-config"), int(log_budget * 1e6),
     )  # fmt: skip
     outcome = _run(setup, quiet=json)
     _finish(setup, outcome, json)
@@ -82,16 +93,16 @@ def join(
 def _run(setup: "Setup", quiet: bool) -> "Outcome":
     """Drive the node; each way to stop has its sentence and its exit code."""
     import signal
-    import sys
     from contextlib import nullcontext
     from functools import partial
 
     import torch
 
-    from firma.peer.runtime.checkpoint import latest
+    from firma.peer.runtime.checkpoint import latest, participation
     from firma.peer.runtime.events import PeerLost
     from firma.peer.runtime.metrics import Registry, RoundMetrics, node_metrics, serving
     from firma.peer.runtime.node import Node
+    from firma.peer.runtime.participation import sentence, spans
 
     registry, rounds = Registry(), RoundMetrics(setup.ring)
 
@@ -119,6 +130,9 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     except KeyboardInterrupt:
         why, code = "interrupted", 130
     done = latest(setup.state)
+    if done:
+        told = sentence(spans(participation(setup.state), setup.ring.names), setup.ring.names)
+        print(f"firma: took part: {told}", file=sys.stderr)
     print(f"firma: {why}; {done} rounds are saved in {setup.state}; continue with --resume", file=sys.stderr)
     raise typer.Exit(code)
 
@@ -137,6 +151,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
 
     from firma.atomic_files import write_whole
     from firma.cli.console import print_json
+    from firma.peer.runtime.participation import sentence
     from firma.peer.runtime.round_loop import plain_metrics
 
     document: dict[str, Any] = {
@@ -145,9 +160,9 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         "order": list(outcome.order), "bytes": outcome.sent, "seconds": outcome.seconds,
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
-        "checkpoint": str(outcome.checkpoint),
+        "checkpoint": str(outcome.checkpoint), "participation": [span.as_json() for span in outcome.participation],
     }  # fmt: skip
-    write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n")
+    write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n", private=True)
     if json:
         print_json(document)
         return
@@ -157,4 +172,5 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     last = done[-1] if done else float("nan")
     spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
     typer.echo(f"done: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
+    typer.echo(f"took part: {sentence(outcome.participation, setup.ring.names)}")
     typer.echo(f"Written: {setup.state}")

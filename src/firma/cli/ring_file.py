@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def ring_file(
+    context: typer.Context,
     path: Annotated[Path, typer.Argument(help="Ring file to check, or with --member to write.")],
     member: Annotated[
         list[Path] | None,
@@ -40,6 +41,14 @@ def ring_file(
         typer.Option(
             help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
             "columns are in another order is put right, one that lacks some is refused."
+        ),
+    ] = "",
+    columns_of: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Take the columns from this table, names and order alone, in place of --columns; FILE:COLUMN names "
+            "its label column.",
         ),
     ] = "",
     task: Annotated[
@@ -84,6 +93,8 @@ def ring_file(
     from firma.peer.agreed_model import stated
     from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
 
+    if not member:
+        _refuse_options(context)
     if member:
         if path.exists():
             raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
@@ -94,6 +105,7 @@ def ring_file(
             if (
                 shape
                 or columns
+                or columns_of
                 or labels
                 or model != "mlp"
                 or parameters
@@ -103,14 +115,14 @@ def ring_file(
                 or task != "classification"
             ):
                 raise BadInput(
-                    "--flower cannot be combined with --shape, --columns, --labels, --task, --edges, --model, "
-                    "--model-set, --head and --dtype: the app has its own data and model"
+                    "--flower cannot be combined with --shape, --columns, --columns-of, --labels, --task, --edges, "
+                    "--model, --model-set, --head and --dtype: the app has its own data and model"
                 )
             learnt: dict[str, Any] = {"flower": _app(flower)}
         else:
             if model == "mlp":  # its sizes are settings of the run
                 settings, parameters = settings | parameters, {}
-            features = [name.strip() for name in columns.split(",")] if columns else []
+            features = _columns(columns, columns_of)
             agreed = {
                 "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
                 "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
@@ -145,6 +157,32 @@ def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str) -> li
     return [member[place] for place in by_bandwidth(speeds)]
 
 
+def _refuse_options(context: typer.Context) -> None:
+    """Without members a ring file is only shown: an option that would change it must not be ignored."""
+    options = {each.name: each.opts[0] for each in context.command.params if each.name not in (None, "path", "json")}
+    sources = {name: context.get_parameter_source(str(name)) for name in options}
+    given = [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise BadInput(
+            f"{given[0]} requires --member: without it a ring file is only shown; to change one, edit it or write "
+            "another, and agree on its digest again"
+        )
+
+
+def _columns(names: str, table: str) -> list[str]:
+    """The features of a table in order, as named on the command line or in the first line of a file."""
+    if names and table:
+        raise BadInput("--columns cannot be combined with --columns-of")
+    if not table:
+        return [name.strip() for name in names.split(",")] if names else []
+    from firma.data.dataset import load_dataset
+
+    found = load_dataset(table, one_class=True).columns
+    if not found:
+        raise BadInput(f"--columns-of {table!r}: its columns have no names; pass a .csv or .parquet file, or --columns")
+    return list(found)
+
+
 def _app(flower: Path) -> dict[str, object]:
     """A Flower app with the hashes of its files."""
     from firma.flower.app_code import code_files, importable
@@ -157,33 +195,30 @@ def _app(flower: Path) -> dict[str, object]:
 
 def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
     from firma.cli.console import print_json
-    from firma.peer.identity import fingerprint
+    from firma.peer.agreed_text import agreed_lines, member_lines
+    from firma.peer.identity import fingerprint, fingerprint_bytes
+    from firma.peer.spoken import spoken
 
     if json:
         members = [
-            {"name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode())}
+            {
+                "name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode()),
+                "words": spoken(fingerprint_bytes(each.certificate.encode())),
+            }
             for each in ring.members
-        ]
-        agreed = {key: getattr(ring, key) for key in ("federation", "method", "rounds", "seed")}
-        print_json({"path": str(path)} | agreed | {"members": members, "digest": ring.digest.hex()})
+        ]  # fmt: skip
+        agreed = ring.model_dump(mode="json", exclude={"members", "flower"} if ring.flower is None else {"members"})
+        numbers = ring.hyper.model_dump(mode="json") if ring.flower is None else {}
+        found = {"numbers": numbers, "needed": ring.needed, "members": members}
+        print_json({"path": str(path)} | agreed | found | {"digest": ring.digest.hex(), "words": spoken(ring.digest)})
         return
-    typer.echo(f"{path}: {ring.federation}, {ring.method}, {ring.rounds} rounds, seed {ring.seed}")
-    task = ring.task
-    if ring.flower is not None:
-        typer.echo(f"  Flower app {ring.flower.app}, head {', '.join(map(str, ring.flower.head))}")
-    elif task.model != "mlp":
-        head = f", head {task.head}" if task.head else ""
-        parameters = "".join(f", {name} = {value}" for name, value in task.model_set.items())
-        typer.echo(f"  model {task.model}{head}{parameters}")
-    for name, digest in (task if ring.flower is None else ring.flower).files.items():
-        typer.echo(f"  {name}  {digest}")
-    for member in ring.members:
-        typer.echo(f"  {member.name}  {member.address}  {fingerprint(member.certificate.encode())}")
-    if ring.task.columns:
-        typer.echo(f"  columns: {', '.join(ring.task.columns)}")
-    if ring.standardise:
-        typer.echo("  each site standardises its inputs by its own training data")
+    typer.echo(f"{path}: {ring.federation}, agreed by {len(ring.members)} members:")
+    for line in member_lines(ring):
+        typer.echo(f"  {line}")
+    for what, says in agreed_lines(ring):
+        typer.echo(f"  {what}: {says}")
     typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
+    typer.echo(f"in words, for the telephone: {spoken(ring.digest)}")
 
 
 def _shape(text: str) -> list[int]:

@@ -80,19 +80,22 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset, y_train=train, y_test=test, classes=len(names), labels=names, task="classification")
 
 
-def load_dataset(source: DatasetSource, *, task: TaskChoice = "auto", on_progress: OnProgress | None = None) -> Dataset:
+def load_dataset(
+    source: DatasetSource, *, task: TaskChoice = "auto", on_progress: OnProgress | None = None, one_class: bool = False
+) -> Dataset:
     """Load a data set: by name, from a file or folder, from arrays (x, y) or (x, y, x_test, y_test), or from torch.
 
     A torch Dataset is passed alone, and a fifth of it is held out for testing, or as a pair (train, test). A file is
     PATH.npz, PATH.csv or PATH.parquet; PATH.csv:COLUMN names the label column, PATH.csv:A,B several. A folder holds
     images in one subfolder per class (FOLDER:32x32 resizes them), a data set of Hugging Face's `save_to_disk`, or what
     `firma split --export` wrote. A `Dataset` is returned as it is. `task` auto: as the targets look. `on_progress` is
-    called while many items are read.
+    called while many items are read. A file or folder with a single class is refused unless `one_class` says that it is
+    a part of data with more.
     """
     if isinstance(source, Dataset):
         return _of_task(source, task)
     if isinstance(source, str | os.PathLike):
-        return _of_task(_by_name(os.fspath(source), task, on_progress or no_progress), task)
+        return _of_task(_by_name(os.fspath(source), task, on_progress or no_progress, one_class), task)
     from firma.data.user_arrays import from_arrays, from_torch, is_torch
 
     if is_torch(source):
@@ -120,7 +123,7 @@ def _of_task(dataset: Dataset, task: TaskChoice) -> Dataset:
     return dataset
 
 
-def _by_name(name: str, task: TaskChoice, on_progress: OnProgress) -> Dataset:
+def _by_name(name: str, task: TaskChoice, on_progress: OnProgress, one_class: bool) -> Dataset:
     if name == "digits":
         return digits()
     if name in PUBLIC:
@@ -128,10 +131,10 @@ def _by_name(name: str, task: TaskChoice, on_progress: OnProgress) -> Dataset:
     if file := _FILE.fullmatch(name):
         from firma.data.user_files import read_file
 
-        return read_file(Path(file[1]), file[2], task)
+        return read_file(Path(file[1]), file[2], task, one_class)
     folder, _, detail = (name, "", "") if Path(name).is_dir() else name.rpartition(":")
     if folder and Path(folder).is_dir():
-        return _by_folder(Path(folder), detail or None, task, on_progress)
+        return _by_folder(Path(folder), detail or None, task, on_progress, one_class)
     if Path(name).is_file():
         kind = Path(name).suffix or "without an ending"
         raise BadInput(
@@ -142,7 +145,7 @@ def _by_name(name: str, task: TaskChoice, on_progress: OnProgress) -> Dataset:
     )
 
 
-def _by_folder(folder: Path, detail: str | None, task: TaskChoice, on_progress: OnProgress) -> Dataset:
+def _by_folder(folder: Path, detail: str | None, task: TaskChoice, on_progress: OnProgress, one_class: bool) -> Dataset:
     """A folder of the user's; `detail` is what follows its name and a colon: a column, or the size of images."""
     if (folder / MANIFEST).is_file():
         from firma.data.exported import read_exported
@@ -151,10 +154,10 @@ def _by_folder(folder: Path, detail: str | None, task: TaskChoice, on_progress: 
     if any((folder / name).is_file() for name in HUGGING_FACE_FILES):
         from firma.data.hugging_face import read_hugging_face
 
-        return read_hugging_face(folder, detail, task, on_progress)
+        return read_hugging_face(folder, detail, task, on_progress, one_class)
     from firma.data.image_folder import read_image_folder
 
-    return read_image_folder(folder, detail, on_progress)
+    return read_image_folder(folder, detail, on_progress, one_class)
 
 
 def digits() -> Dataset:

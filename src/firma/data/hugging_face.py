@@ -22,7 +22,9 @@ _LABELS = (*LABEL_NAMES, "labels")
 _EVERY = 256  # rows between two calls of on_progress
 
 
-def read_hugging_face(folder: Path, column: str | None, task: TaskChoice, on_progress: OnProgress) -> Dataset:
+def read_hugging_face(
+    folder: Path, column: str | None, task: TaskChoice, on_progress: OnProgress, one_class: bool = False
+) -> Dataset:
     """A data set from disk; `column` names the label column, by default the first of the usual names that exists.
 
     Several label columns, for multi-label and regression, are separated by commas.
@@ -52,7 +54,7 @@ def read_hugging_face(folder: Path, column: str | None, task: TaskChoice, on_pro
 
     x, y, owner = read(train, "train")
     x_test, y_test, owner_test = (None, None, None) if test is None else read(test, "test")
-    made = from_arrays(x, y, x_test, y_test, owner, owner_test, folder.name, task, tuple(labels))
+    made = from_arrays(x, y, x_test, y_test, owner, owner_test, folder.name, task, tuple(labels), one_class)
     return replace(made, columns=tuple(inputs)) if _is_number(train.features[inputs[0]], datasets) else made
 
 

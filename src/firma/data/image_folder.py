@@ -43,7 +43,7 @@ class ImageFile:
     label: str
 
 
-def read_image_folder(folder: Path, size: str | None, on_progress: OnProgress) -> Dataset:
+def read_image_folder(folder: Path, size: str | None, on_progress: OnProgress, one_class: bool = False) -> Dataset:
     """Images (n, height, width) if all are grey, else (n, 3, height, width), as bytes; `size` such as 32x32 resizes."""
     wanted = _parsed(folder, size)
     files, skipped = find_images(folder)
@@ -59,9 +59,10 @@ def read_image_folder(folder: Path, size: str | None, on_progress: OnProgress) -
     train, test = (np.array([half == each for half in halves], dtype=bool) for each in (TRAIN, TEST))
     owned = bool(files[0].client)
     if not test.any():
-        return from_arrays(x, labels, client=clients if owned else None, name=folder.name)
+        return from_arrays(x, labels, client=clients if owned else None, name=folder.name, one_class=one_class)
     client, client_test = (clients[train], clients[test]) if owned else (None, None)
-    return from_arrays(x[train], labels[train], x[test], labels[test], client, client_test, folder.name)
+    arrays = (x[train], labels[train], x[test], labels[test], client, client_test)
+    return from_arrays(*arrays, folder.name, one_class=one_class)
 
 
 def find_images(folder: Path) -> tuple[list[ImageFile], list[str]]:

@@ -39,6 +39,7 @@ def from_arrays(
     name: str = "arrays",
     task: TaskChoice = "auto",
     target_names: tuple[str, ...] = (),
+    one_class: bool = False,
 ) -> Dataset:
     """Inputs (n, …) and labels (n,), integers or text; uint8 is scaled to [0, 1], other numbers are used as they are.
 
@@ -46,7 +47,7 @@ def from_arrays(
     task auto, what they look like decides.
 
     Classes are numbered in sorted order. Without test arrays, a fifth of each class is held out, or, with `client`, a
-    fifth of each client's rows.
+    fifth of each client's rows. Data of a single class are refused unless `one_class` says that others have more.
     """
     x, y = _array(x, "x", name), _array(y, "y", name)
     _check(x, y, client, ("x", "y", "client"), name)
@@ -87,7 +88,7 @@ def from_arrays(
         dataset = Dataset(name, x, y, x_test, y_test, y.shape[1], scale, labels=names, task=kind)
         return dataset if client is None else _owned(dataset, client, client_test)
     classes, labels = _numbered(_joined(y, y_test), "y", name)
-    if (classes[: len(y)] == classes[0]).all():
+    if not one_class and (classes[: len(y)] == classes[0]).all():
         raise BadInput(
             f"dataset {name}: all training labels are {labels[classes[0]]}; at least two classes are required"
         )

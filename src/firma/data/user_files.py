@@ -37,7 +37,7 @@ _NOT_TEXT = (
 _ARRAYS = ("x", "y", "x_test", "y_test", "client", "client_test")
 
 
-def read_file(path: Path, column: str | None, task: TaskChoice = "auto") -> Dataset:
+def read_file(path: Path, column: str | None, task: TaskChoice = "auto", one_class: bool = False) -> Dataset:
     """A data set from a file; `column` names the label column of a table, by default one of `LABEL_NAMES`.
 
     Several label columns, for multi-label and regression, are separated by commas.
@@ -47,11 +47,12 @@ def read_file(path: Path, column: str | None, task: TaskChoice = "auto") -> Data
     if path.suffix.lower() == ".npz":
         if column is not None:
             raise BadInput(f"dataset = '{path}:{column}': an .npz file has no columns; its labels are the array y")
-        return _read_npz(path, task)
-    return _read_csv(path, column, task) if path.suffix.lower() == ".csv" else _read_parquet(path, column, task)
+        return _read_npz(path, task, one_class)
+    read = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
+    return read(path, column, task, one_class)
 
 
-def _read_npz(path: Path, task: TaskChoice) -> Dataset:
+def _read_npz(path: Path, task: TaskChoice, one_class: bool) -> Dataset:
     """Arrays x and y, and optionally x_test, y_test, client and client_test."""
     try:
         with path.open("rb") as raw:
@@ -66,7 +67,9 @@ def _read_npz(path: Path, task: TaskChoice) -> Dataset:
             f"dataset = {str(path)!r}: contains {holds}; must contain x and y, and may contain {', '.join(_ARRAYS[2:])}"
         )
     x, y, x_test, y_test, client, client_test = (found.get(name) for name in _ARRAYS)
-    return from_arrays(np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name, task)
+    return from_arrays(
+        np.asarray(x), np.asarray(y), x_test, y_test, client, client_test, path.name, task, (), one_class
+    )
 
 
 def _plain(name: str) -> str:
@@ -74,7 +77,7 @@ def _plain(name: str) -> str:
     return name.removesuffix("_train") if name in ("x_train", "y_train", "client_train") else name
 
 
-def _read_csv(path: Path, column: str | None, task: TaskChoice) -> Dataset:
+def _read_csv(path: Path, column: str | None, task: TaskChoice, one_class: bool) -> Dataset:
     """A table with a header: a label column, optionally a column `client`, and numbers in all other columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -95,7 +98,9 @@ def _read_csv(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     y = _targets([_target_values(_with_points(each, delimiter), task, len(labels)) for each in words[: len(labels)]])
     owners = _integers(words[-1]) if client is not None else None
     names = tuple(columns[label] for label in labels)
-    made = from_arrays(table, y, client=owners, name=path.name, task=task, target_names=names)
+    made = from_arrays(
+        table, y, client=owners, name=path.name, task=task, target_names=names, one_class=one_class
+    )  # fmt: skip
     return replace(made, columns=chosen)
 
 
@@ -235,7 +240,7 @@ def _targets(columns: Sequence[Array]) -> Array:
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
-def _read_parquet(path: Path, column: str | None, task: TaskChoice) -> Dataset:
+def _read_parquet(path: Path, column: str | None, task: TaskChoice, one_class: bool) -> Dataset:
     """A Parquet file with the same columns as a CSV."""
     try:
         import pyarrow as arrow
@@ -265,7 +270,9 @@ def _read_parquet(path: Path, column: str | None, task: TaskChoice) -> Dataset:
     y = _targets([_values(path, columns[place], table.column(place)) for place in labels])
     owners = _values(path, columns[client], table.column(client)) if client is not None else None
     names = tuple(columns[label] for label in labels)
-    made = from_arrays(numbers, y, client=owners, name=path.name, task=task, target_names=names)
+    made = from_arrays(
+        numbers, y, client=owners, name=path.name, task=task, target_names=names, one_class=one_class
+    )  # fmt: skip
     return replace(made, columns=chosen)
 
 

@@ -1,6 +1,5 @@
 """Probes before a run: each passes, or says what to do."""
 
-import datetime
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ import torch
 from firma.data.dataset import Dataset
 from firma.errors import BadInput
 from firma.peer.agreed_model import check_consent
-from firma.peer.identity import Identity, load_identity, read_certificate
+from firma.peer.identity import Identity, Passphrase, load_identity, validity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.runtime.node import random_process, terms_of
+from firma.peer.runtime.site_data import data_findings
 from firma.peer.transport.client import connect, reason
 from firma.peer.transport.server import Server
 from firma.peer.wire.heartbeat import PROBING, Heartbeat, decode_heartbeat, heartbeat
@@ -27,7 +27,6 @@ from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 
 _SKEW = 300.0  # seconds by which clocks may differ before it is reported; nothing in a run depends on them
-_SOON = datetime.timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,12 @@ class Finding:
 
 
 def probe(
-    ring: Ring, folder: Path, listen: str | None, wait: float, model: str | None = None, app: str | None = None
-) -> Iterator[Finding]:
+    ring: Ring, folder: Path, listen: str | None, wait: float, model: str | None = None, app: str | None = None,
+    passphrase: Passphrase | None = None, data: str = "",
+) -> Iterator[Finding]:  # fmt: skip
     """All probes; heartbeats of other doctors are answered meanwhile, so that members can run it at the same time."""
     try:
-        identity = load_identity(folder)
+        identity = load_identity(folder, passphrase)
         me = ring.place(identity)
     except BadInput as error:
         yield Finding(False, "identity", str(error))
@@ -91,6 +91,8 @@ def probe(
         yield Finding(False, "model" if ring.flower is None else "Flower app", str(error))
         return
     yield Finding(True, "model" if ring.flower is None else "Flower app", _built(ring))
+    if data:
+        yield from _data(ring, data)
     process = random_process()
 
     def probing() -> Heartbeat:
@@ -116,17 +118,20 @@ def probe(
 
 def _validity(ring: Ring, number: int) -> Finding:
     member = ring.members[number]
-    certificate = read_certificate(member.certificate.encode())
-    now, end = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
-    about = f"certificate of {member.name}"
-    if not certificate.not_valid_before_utc <= now <= end:
-        return Finding(
-            False,
-            about,
-            f"not valid today (until {end:%Y-%m-%d}); check this clock, or create a new one with firma init",
-        )
-    soon = "; plan a new one soon" if end - now < _SOON else ""
-    return Finding(True, about, f"valid until {end:%Y-%m-%d}{soon}")
+    found, about = validity(member.certificate.encode()), f"certificate of {member.name}"
+    trouble = found.trouble()
+    if trouble:
+        return Finding(False, about, trouble)
+    return Finding(True, about, found.warning() or f"valid until {found.last:%Y-%m-%d}")
+
+
+def _data(ring: Ring, data: str) -> Iterator[Finding]:
+    """What this site would train on."""
+    if ring.flower is not None:
+        yield Finding(False, "data", f"--data {data!r}: the Flower app of the ring file loads its own data")
+        return
+    for about, passed, says in data_findings(data, ring):
+        yield Finding(passed, about, says)
 
 
 def _ask(

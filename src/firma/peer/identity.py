@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from firma.errors import BadInput
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 ADDRESS = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})")
 _KEY, _CERTIFICATE = "key.pem", "certificate.pem"
+_ENCRYPTED = b"ENCRYPTED"  # in the first line of a key that is, and in none that is not
+_SOON = datetime.timedelta(days=30)
+Passphrase = Callable[[], bytes]  # asked only if the key is encrypted
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A site's key and certificate, both PEM."""
+    """A site's key and certificate, both PEM; the key as TLS needs it, not encrypted, and in memory only."""
 
     key: bytes
     certificate: bytes
@@ -45,8 +49,11 @@ def check_address(address: str) -> str:
     return address
 
 
-def make_identity(folder: Path, name: str, days: int = 730) -> Identity:
-    """A new key and certificate in a folder; an existing key is never overwritten."""
+def make_identity(folder: Path, name: str, days: int = 730, passphrase: bytes = b"") -> Identity:
+    """A new key and certificate in a folder; an existing key is never overwritten.
+
+    With a passphrase, the key on disk is encrypted with it.
+    """
     check_name(name)
     if (folder / _KEY).exists():
         raise BadInput(f"identity folder {str(folder)!r} already holds a key; use it, or choose another folder")
@@ -58,14 +65,17 @@ def make_identity(folder: Path, name: str, days: int = 730) -> Identity:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / _CERTIFICATE, made.certificate, 0o644)
-        _write(folder / _KEY, made.key, 0o600)
+        _write(folder / _KEY, _encrypted(key, passphrase) if passphrase else made.key, 0o600)
     except OSError as error:
         raise BadInput(f"identity folder {str(folder)!r}: cannot write there ({error.strerror})") from None
     return made
 
 
-def load_identity(folder: Path) -> Identity:
-    """The key and certificate in a folder; the key must be readable by its owner alone and fit the certificate."""
+def load_identity(folder: Path, passphrase: Passphrase | None = None) -> Identity:
+    """The key and certificate in a folder; the key must be readable by its owner alone and fit the certificate.
+
+    `passphrase` is called if the key is encrypted.
+    """
     try:
         mode = (folder / _KEY).stat().st_mode
         found = Identity((folder / _KEY).read_bytes(), (folder / _CERTIFICATE).read_bytes())
@@ -75,13 +85,75 @@ def load_identity(folder: Path) -> Identity:
         ) from None
     if os.name == "posix" and mode & 0o077:
         raise BadInput(f"identity folder {str(folder)!r}: the key is readable by others; run chmod 600 {folder / _KEY}")
+    encrypted = _ENCRYPTED in found.key.partition(b"\n")[0] or b"Proc-Type: 4,ENCRYPTED" in found.key
+    if encrypted and passphrase is None:
+        raise BadInput(f"identity folder {str(folder)!r}: {_KEY} is encrypted; pass --passphrase-file")
     try:
-        public = serialization.load_pem_private_key(found.key, None).public_key()
-    except (ValueError, TypeError):
-        raise BadInput(f"identity folder {str(folder)!r}: {_KEY} is not a private key in PEM format") from None
-    if public != read_certificate(found.certificate).public_key():
+        secret = passphrase() if encrypted and passphrase is not None else None
+        key = serialization.load_pem_private_key(found.key, secret)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        wrong = "the passphrase is wrong, or the key is damaged" if encrypted else "is not a private key in PEM format"
+        raise BadInput(f"identity folder {str(folder)!r}: {_KEY}: {wrong}") from None
+    if key.public_key() != read_certificate(found.certificate).public_key():
         raise BadInput(f"identity folder {str(folder)!r}: the key does not belong to the certificate")
-    return found
+    if not encrypted:
+        return found
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Identity(plain, found.certificate)
+
+
+def make_private(folder: Path) -> str:
+    """Take the permissions of others off an identity folder and its key; says so, or "" if they had none."""
+    if os.name != "posix":
+        return ""
+    changed = []
+    try:
+        for path, name in ((folder, "folder"), (folder / _KEY, "key")):
+            mode = path.stat().st_mode
+            if mode & 0o077:
+                path.chmod(mode & 0o700)
+                changed.append(name)
+    except OSError:  # load_identity says what is wrong
+        pass
+    if "key" in changed:
+        return (
+            f"identity folder {str(folder)!r}: the key was readable by others and is private now; if anybody else uses "
+            "this machine, create a new one with firma init"
+        )
+    return f"identity folder {str(folder)!r} could be read by others; it is private now" if changed else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The days on which a certificate is valid."""
+
+    first: datetime.datetime
+    last: datetime.datetime
+
+    def trouble(self, now: datetime.datetime | None = None) -> str:
+        """Why the certificate cannot be used now; "" if it can."""
+        now = now or datetime.datetime.now(datetime.UTC)
+        if now > self.last:
+            return f"expired on {self.last:%Y-%m-%d}; create a new one with firma init and agree on a new ring file"
+        if now < self.first:
+            return f"is not valid before {self.first:%Y-%m-%d}, and this machine says {now:%Y-%m-%d}; check its clock"
+        return ""
+
+    def warning(self, now: datetime.datetime | None = None) -> str:
+        """That the certificate expires within a month; "" if it does not."""
+        now = now or datetime.datetime.now(datetime.UTC)
+        if not now <= self.last < now + _SOON:
+            return ""
+        days = (self.last - now).days
+        return f"expires on {self.last:%Y-%m-%d}, in {days} days; plan a new one and a new ring file"
+
+
+def validity(pem: bytes) -> Validity:
+    """When a certificate is valid."""
+    certificate = read_certificate(pem)
+    return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
@@ -108,8 +180,13 @@ def certified_name(certificate: x509.Certificate) -> str:
 
 def fingerprint(pem: bytes) -> str:
     """SHA-256 of the certificate, in pairs as people read them out."""
-    digest = hashlib.sha256(read_certificate(pem).public_bytes(serialization.Encoding.DER)).hexdigest().upper()
+    digest = fingerprint_bytes(pem).hex().upper()
     return ":".join(digest[place : place + 2] for place in range(0, 64, 2))
+
+
+def fingerprint_bytes(pem: bytes) -> bytes:
+    """(32,) SHA-256 of the certificate."""
+    return hashlib.sha256(read_certificate(pem).public_bytes(serialization.Encoding.DER)).digest()
 
 
 def canonical(pem: bytes) -> bytes:
@@ -131,6 +208,14 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, name: str, days: int) -> x509.
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)  # it vouches for nobody else
         .sign(key, hashes.SHA256())
+    )
+
+
+def _encrypted(key: ec.EllipticCurvePrivateKey, passphrase: bytes) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(passphrase),
     )
 
 

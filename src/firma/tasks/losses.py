@@ -71,7 +71,7 @@ def imported(source: str, what: str) -> Any:
     """What PACKAGE.MODULE:NAME refers to. The current folder is searched as `python -m` does."""
     module, colon, name = source.partition(":")
     if not module or not colon or not name:
-        raise BadInput(f"{what} = {source!r}: must have the form package.module:name")
+        raise BadInput(f"{what} = {source!r}: must have the form package.module:function")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -13,6 +13,7 @@ from typing import Any
 from firma.encoding import size as encoded_size
 from firma.errors import BadInput
 from firma.peer.ring_file import Ring
+from firma.peer.runtime.json_lines import appended, lines_of
 from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
@@ -25,7 +26,7 @@ class AuditLog:
 
     def __init__(self, path: Path, ring: Ring, me: int, terms: Terms) -> None:
         self._ring, self._terms, self._lock = ring, terms, threading.Lock()
-        self._file = path.open("a", encoding="utf-8")
+        self._file = appended(path)
         tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
         self._line(
             {
@@ -84,7 +85,7 @@ class AuditLog:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit file holds: totals, and every breach of what was agreed."""
+    """What an audit file holds: totals, every breach of what was agreed, and lines that a crash cut off."""
 
     site: str
     messages: int
@@ -93,31 +94,43 @@ class AuditReport:
     tensors: tuple[str, ...]
     numbers: tuple[str, ...]
     breaches: tuple[str, ...]
+    unfinished: tuple[str, ...] = ()
 
 
 def audit(path: Path) -> AuditReport:
-    """Read an audit file; anything but the extractor, vectors mixed with it, and agreed numbers is a breach."""
+    """Read an audit file; anything but the extractor, vectors mixed with it, and agreed numbers is a breach.
+
+    A line that was cut off by a crash or a full disk is reported, and is no breach: a message leaves only after all of
+    its line is written. Any other line that cannot be read is a breach.
+    """
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        allowed: dict[str, list[int]] = lines[0]["extractor"]
-        classes: int = lines[0]["classes"]
-        members: int = lines[0].get("members", 0)
-        sent = [line for line in lines if "to" in line]
+        lines = list(lines_of(path))
+        values = [line.value for line in lines if line.value is not None]
+        header = next(value for value in values if "extractor" in value)
+        allowed: dict[str, list[int]] = header["extractor"]
+        classes: int = header["classes"]
+        members: int = header.get("members", 0)
+        sent = [value for value in values if "to" in value]
         receivers: dict[str, int] = {}
         for line in sent:
             receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
         breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
         tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
         numbers = {number for line in sent for number in line["numbers"]}
-        site, size = lines[0]["site"], sum(line["bytes"] for line in sent)
+        site, size = header["site"], sum(line["bytes"] for line in sent)
     except OSError as error:
         raise BadInput(f"audit file {str(path)!r}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise BadInput(
             f"{str(path)!r} is not an audit file, or is damaged; pass the audit.jsonl of a state folder"
         ) from None
+    damaged = [line for line in lines if line.value is None]
+    breaches += [f"line {line.number} is damaged: nobody can say what it recorded" for line in damaged
+                 if not line.cut_off]  # fmt: skip
+    unfinished = [f"line {line.number} was cut off after {line.size} bytes" for line in damaged if line.cut_off]
     return AuditReport(
-        site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches)
+        site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches),
+        tuple(unfinished),
     )  # fmt: skip
 
 

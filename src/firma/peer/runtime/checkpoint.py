@@ -18,9 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from firma.atomic_files import replace_synced, whole_folder, write_synced
+from firma.atomic_files import private_opener, replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.runtime.local_training import LocalSite
+from firma.peer.runtime.participation import Parts, packed, unpacked
 from firma.training.backend import portable, portable_items, resume
 from firma.training.local_step import upgraded
 
@@ -42,22 +43,24 @@ class Saved:
     history: tuple[float | None, ...]
     tensors: Mapping[str, Tensor]
     architecture: str = ""  # of the model; unknown in version 0.2
+    parts: tuple[tuple[int, ...] | None, ...] = ()  # members of each round; None: it took no part
 
 
 def write(
-    folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int
-) -> Path:
+    folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int,
+    parts: Parts = (),
+) -> Path:  # fmt: skip
     """Save the site after round len(history); the last `keep` checkpoints stay, for other members may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
     facts = {
         "format": 3, "rounds": rounds, "epoch": epoch, "ring": ring.hex(), "order": list(order), "history": history,
-        "architecture": site.architecture,
+        "architecture": site.architecture, "parts": packed(parts),
     }  # fmt: skip
     try:
-        with whole_folder(target) as draft:
+        with whole_folder(target, private=True) as draft:
             facts["sha256"] = _write_tensors(draft / "state.safetensors", site)
-            write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode())
+            write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode(), private=True)
         for old in _found(folder)[:-keep]:
             shutil.rmtree(old)
     except OSError as error:
@@ -74,7 +77,7 @@ def mark(folder: Path, rounds: int, epoch: int) -> None:
     try:
         if path.exists():
             facts: dict[str, Any] = json.loads(path.read_text())
-            replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode())
+            replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode(), private=True)
         _drop_after(folder, rounds)
     except OSError as error:
         raise BadInput(f"state folder {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
@@ -93,6 +96,15 @@ def tidy(folder: Path) -> tuple[int, int]:
 def latest(folder: Path) -> int:
     """Rounds in the newest checkpoint; 0 if there is none."""
     return max(((_epoch(path), _rounds(path)) for path in _found(folder)), default=(0, 0))[1]
+
+
+def participation(folder: Path) -> list[tuple[int, ...] | None]:
+    """Members of each round up to the newest checkpoint, without reading its tensors; empty if there is none."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / f"{_PREFIX}{latest(folder):06d}" / _FACTS).read_text())
+        return unpacked(facts)
+    except (OSError, ValueError, KeyError, TypeError, BadInput):
+        return []
 
 
 def any_in(folder: Path) -> bool:
@@ -120,7 +132,7 @@ def read(folder: Path, rounds: int, ring: bytes | None) -> Saved:
             tensors["steps"] = torch.tensor([int(facts["steps"][part]) for part in ("extractor", "head")])
         saved = Saved(
             facts["rounds"], facts["epoch"], tuple(facts["order"]), tuple(facts["history"]), tensors,
-            facts.get("architecture", ""),
+            facts.get("architecture", ""), tuple(unpacked(facts)),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise BadInput(_damaged(path, error)) from None
@@ -169,7 +181,7 @@ def _write_tensors(path: Path, site: LocalSite) -> str:
     raw = json.dumps(header).encode()
     raw += b" " * (-len(raw) % 8)
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with open(path, "wb", opener=private_opener) as file:
 
         def put(piece: bytes | memoryview) -> None:
             file.write(piece)

@@ -50,7 +50,8 @@ def load_own(path: str, task: Task) -> Dataset:
 
     A table's columns are put into the order of the ring file, if that lists them.
     """
-    own = columns_in_order(load_dataset(_located(path, task), task=task.kind), task.columns, path)
+    whole = load_dataset(_located(path, task), task=task.kind, one_class=True)  # other sites have other classes
+    own = columns_in_order(whole, task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
             f"data = {path!r}: inputs have shape {own.shape}, but the ring file requires {tuple(task.shape)}; "
@@ -78,7 +79,10 @@ def _agreed_type(path: str, stored: NDArray[np.generic], task: Task) -> NDArray[
     Tables hold tokens as floats.
     """
     if task.dtype == "float32":
-        return stored if stored.dtype == np.uint8 else stored.astype(np.float32)
+        if stored.dtype == np.uint8:
+            return stored
+        with np.errstate(over="ignore"):  # what becomes infinite is refused, with its place, by `check_inputs`
+            return stored.astype(np.float32)
     whole = stored.astype(np.int64)
     if not np.array_equal(whole, stored):
         raise BadInput(

@@ -77,6 +77,7 @@ from firma.schedule import RoundPlan
 Phase = Literal[
     "waiting", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
 ]
+_ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
 _FRESH = (
     "state folder is empty, but the ring is already running: a site without its promises must not come back; "
     "pass the right --state, or start over with a new ring file"
@@ -299,8 +300,13 @@ class Member:
     # Heartbeats
 
     def _heartbeat(self, status: int) -> Heartbeat:
-        tag = self._inbox.now if self._inbox is not None else (self._paxos.view_number, 0, 0)
+        tag = self._inbox.now if self._inbox is not None else (self._paxos.view_number, self._turn, 0)
         return heartbeat(self._agreement.terms, self._paxos.own.process, tag, status)
+
+    @property
+    def _turn(self) -> int:
+        """Where a member without a seat is: nowhere, or after the last round if it has all."""
+        return self._agreement.rounds + 1 if self._done == self._agreement.rounds else 0
 
     def _beat(self, now: float) -> Action:
         pause = min(self._agreement.patience.silence / 5, 5.0)
@@ -370,7 +376,24 @@ class Member:
             if self._done == self._agreement.rounds:
                 return self._finish()
             return self._fail(PeerLost("the ring has finished without this site"))
+        if self._done == self._agreement.rounds and not self._may_be_needed(now):
+            return self._finish()
         return self._give_up(now)
+
+    def _may_be_needed(self, now: float) -> bool:
+        """Whether this site, which has all rounds, should wait: a member that lacks some is there, or may be.
+
+        Each of the others has answered, or could not be reached, or has had `_ANSWER` seconds to answer. A member that
+        has all rounds says so by its place in the ring, one round after the last.
+        """
+        detector, rounds = self._detector, self._agreement.rounds
+        others = [n for n in detector.alive(now) if n != self._me]
+        if any(detector.heartbeats[n].tag[1] <= rounds for n in others):
+            return True
+        asked = all(
+            n in detector.heartbeats or n in detector.trouble for n in range(len(detector.names)) if n != self._me
+        )
+        return not asked and now - detector.started <= _ANSWER
 
     def _ring_has_finished(self, now: float) -> bool:
         """Whether the members at work have all completed all rounds."""
@@ -384,6 +407,8 @@ class Member:
         enough = self._agreement.rules.quorum if self._paxos.view_number else len(detector.names)
         if self._had_seat or len(alive) >= enough or now - detector.started <= patience.gathering:
             return []
+        if self._done == self._agreement.rounds:  # it waited for those that lack some; its own model is complete
+            return self._finish()
         missing = [n for n in range(len(detector.names)) if n not in alive]
         why = "; ".join(f"{detector.names[n]}: {detector.trouble.get(n, 'no answer')}" for n in missing)
         names = ", ".join(detector.names[n] for n in missing)

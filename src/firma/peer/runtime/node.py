@@ -16,13 +16,13 @@ from torch import Tensor
 
 from firma.atomic_files import write_whole
 from firma.data.dataset import Dataset
-from firma.data.standardise import warn_of_scales
+from firma.data.standardise import Standardiser, warn_of_scales
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import Scalar
 from firma.mixing.combine import check_members
 from firma.peer.agreed_model import check_consent
-from firma.peer.identity import Identity
+from firma.peer.identity import Identity, validity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState
@@ -30,7 +30,7 @@ from firma.peer.ring_file import Ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
-from firma.peer.runtime.event_log import EventLog
+from firma.peer.runtime.event_log import DEFAULT_BUDGET, EventLog
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
@@ -41,13 +41,20 @@ from firma.peer.runtime.local_training import (
     standardised_own,
 )
 from firma.peer.runtime.member_machine import Agreement, Member, Start
+from firma.peer.runtime.participation import Span, spans
 from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
+from firma.peer.runtime.site_data import check_inputs, column_notice
+from firma.peer.runtime.state_folder import StateLock, claim
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
 
-RING_COPY, SITE_FACTS = "ring.toml", "site.json"  # in the state folder, for whoever uses the trained model
+LOG, RING_COPY, SITE_FACTS = (
+    "log.jsonl",
+    "ring.toml",
+    "site.json",
+)  # in the state folder, for whoever uses the trained model
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Outcome:
     refused: dict[str, int]
     checkpoint: Path
     metrics: Mapping[str, float]  # of the task, on this site's test data after the last round
+    participation: tuple[Span, ...] = ()  # who took part in which rounds
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class Setup:
     model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
     app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
+    log_budget: int = DEFAULT_BUDGET  # bytes of log.jsonl and its older parts together
 
 
 def flower_learner(setup: Setup, me: int) -> Learner:
@@ -128,29 +137,55 @@ class Node:
     """One member of one run; `run` does it all."""
 
     def __init__(self, setup: Setup, on_round: OnRound, on_notice: OnNotice = lambda text: None) -> None:
+        self._lock: StateLock | None = None
+        try:
+            self._build(setup, on_round, on_notice)
+        except BaseException:
+            self._release()
+            raise
+
+    def _claim(self, on_notice: OnNotice) -> None:
+        """Before anything in the state folder is read: no other process may use it, and nobody else may read it."""
+        if self._lock is None:
+            self._lock, changed = claim(self.setup.state)
+            if changed:
+                on_notice(changed)
+
+    def _check_certificates(self, on_notice: OnNotice) -> None:
+        """Refuse to start with a certificate that nobody will accept; warn of others' and of those that expire soon."""
+        for number, member in enumerate(self.ring.members):
+            found = validity(member.certificate.encode())
+            trouble = found.trouble()
+            if trouble and number == self.me:
+                raise BadInput(f"this site's certificate {trouble}")
+            if trouble or found.warning():
+                whose = "this site's certificate" if number == self.me else f"the certificate of {member.name}"
+                on_notice(f"warning: {whose} {trouble or found.warning()}")
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def _build(self, setup: Setup, on_round: OnRound, on_notice: OnNotice) -> None:
         ring = setup.ring
         self.setup, self.ring, self.me = setup, ring, ring.place(setup.identity)
+        told: list[str] = []
+
+        def notice(text: str) -> None:
+            told.append(text)
+            on_notice(text)
+
+        self._check_certificates(notice)
+        if setup.state.exists():  # else it is created after the data are found to be right
+            self._claim(notice)
         if setup.verify_gate:
             check_gate(ring)
         check_members(ring.row, ring.hyper, len(ring.members), ring.rounds, setup.wire or ring.wire)
         check_consent(ring.task, setup.model)
-        fitted, stored = None, None
-        if ring.flower is not None:
-            self._own: Dataset | Learner = flower_learner(setup, self.me)
-        else:
-            own = load_own(setup.data, ring.task)
-            # As the data are stored: what new data must look like to use the model.
-            stored = {
-                "site": ring.names[self.me], "dtype": str(own.x_train.dtype), "scale": own.scale,
-                "columns": list(own.columns),
-            }  # fmt: skip
-            if ring.standardise:
-                own, fitted = standardised_own(own)
-            else:
-                warn_of_scales(own, "firma ring-file --set standardise=per-client for a new ring file")
-            self._own = own
+        stored, fitted = self._read_data(notice)
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
+        self._claim(notice)
         held = checkpoint.latest(setup.state)
         if held and not setup.resume:
             where = str(setup.state)
@@ -163,13 +198,14 @@ class Node:
         promises = Promises(setup.state, ring)
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
-            setup.state.mkdir(parents=True, exist_ok=True)
-            write_whole(setup.state / RING_COPY, ring_toml(ring))
-            write_whole(setup.state / SITE_FACTS, json.dumps(stored, indent=1) + "\n")
+            write_whole(setup.state / RING_COPY, ring_toml(ring), private=True)
+            write_whole(setup.state / SITE_FACTS, json.dumps(stored, indent=1) + "\n", private=True)
             if fitted is not None:  # new data must be scaled in the same way to use the model
-                write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n")
-            self.log = EventLog(setup.state / "log.jsonl")
+                write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
+            self.log = EventLog(setup.state / LOG, setup.log_budget)
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
+            for text in told:
+                self.log.event("notice", {"says": text})
             state, saved = self._past()
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
@@ -186,6 +222,29 @@ class Node:
         self._stop = threading.Event()
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
+
+    def _read_data(self, on_notice: OnNotice) -> tuple[dict[str, Any] | None, Standardiser | None]:
+        """This site's data, checked: how they are stored, and how they were standardised; None if an app has them."""
+        setup, ring = self.setup, self.ring
+        if ring.flower is not None:
+            self._own: Dataset | Learner = flower_learner(setup, self.me)
+            return None, None
+        own = load_own(setup.data, ring.task)
+        check_inputs(own, setup.data)
+        unchecked = column_notice(own, ring.task)
+        if unchecked:
+            on_notice(f"warning: {unchecked}")
+        # As the data are stored: what new data must look like to use the model.
+        stored = {
+            "site": ring.names[self.me], "dtype": str(own.x_train.dtype), "scale": own.scale,
+            "columns": list(own.columns),
+        }  # fmt: skip
+        if not ring.standardise:
+            warn_of_scales(own, "firma ring-file --set standardise=per-client for a new ring file")
+            self._own = own
+            return stored, None
+        self._own, fitted = standardised_own(own)
+        return stored, fitted
 
     def _past(self) -> tuple[MemberState, checkpoint.Saved]:
         """What this site says about itself, and where it was; its first state is saved as round 0."""
@@ -207,20 +266,27 @@ class Node:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""
         began, processor, trained = time.perf_counter(), time.process_time(), self.site.processor
         listen, loop = self.setup.listen or self.ring.members[self.me].address, self._loop
-        listening = self.server.open(self.setup.identity, listen)
+        try:
+            listening = self.server.open(self.setup.identity, listen)
+        except BaseException:
+            self._release()
+            raise
         clock = threading.Thread(target=self.driver.run_clock, args=(self._stop, self._each_tick), daemon=True)
         clock.start()
         facts = {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()}
         self.log.event("started", facts | self._from)
         try:
             loop.run()
+        except Exception as error:
+            self.log.event("failed", {"why": str(error) or type(error).__name__})
+            raise
         finally:
             self._close(listening, clock)
         return Outcome(
             tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.tested,
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
-            self.setup.state / f"round-{len(loop.history):06d}", loop.metrics,
+            self.setup.state / f"round-{len(loop.history):06d}", loop.metrics, spans(loop.parts, self.ring.names),
         )  # fmt: skip
 
     def _each_tick(self) -> None:
@@ -235,3 +301,4 @@ class Node:
         self.log.event("stopped", {"refused": self.log.total(), "handshakes_failed": self.server.handshakes_failed})
         self.log.close()
         self.audit_log.close()
+        self._release()

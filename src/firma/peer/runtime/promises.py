@@ -42,7 +42,7 @@ class Promises:
     def write(self, memory: Memory) -> None:
         """Make a memory durable; `OSError` if that cannot be, and then nothing may be sent."""
         stored = {"ring": self._ring.digest.hex(), "memory": encode_memory(memory)}
-        replace_synced(self._path, json.dumps(stored).encode())
+        replace_synced(self._path, json.dumps(stored).encode(), private=True)
 
 
 def published_proportions(folder: Path, draw: tuple[float, ...]) -> tuple[float, ...]:
@@ -51,7 +51,7 @@ def published_proportions(folder: Path, draw: tuple[float, ...]) -> tuple[float,
     try:
         return tuple(float(share) for share in json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        replace_synced(path, json.dumps(draw).encode())
+        replace_synced(path, json.dumps(draw).encode(), private=True)
         return draw
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it, or start with an empty --state") from None

@@ -88,6 +88,7 @@ class RoundLoop:
         audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice,
     ) -> None:  # fmt: skip
         self.history, self.order = list(saved.history), saved.order
+        self.parts = list(saved.parts)  # members of each round
         self.training = 0.0  # seconds in all
         self.metrics: Mapping[str, float] = {}  # of the last round
         self._diverged = False
@@ -143,6 +144,7 @@ class RoundLoop:
             saved = checkpoint.read(self._state, checkpoint.nearest(self._state, start), self._ring.digest)
             checkpoint.restore(self._site, saved)
             self.history = (list(saved.history) + [None] * start)[:start]
+            self.parts = (list(saved.parts) + [None] * start)[:start]
             if saved.rounds != start:
                 self._write(view)
         checkpoint.mark(self._state, start, view.number)
@@ -172,6 +174,7 @@ class RoundLoop:
         self.metrics, main = self._site.test(work.plan), self._site.task.main
         tested = self.metrics[main]
         self.history.append(tested if math.isfinite(tested) else None)
+        self.parts.append(work.view.order)
         self._warn(work.number)
         self._write(work.view)
         self.training += watch.training
@@ -208,5 +211,5 @@ class RoundLoop:
     def _write(self, view: View) -> None:
         keep = len(self._ring.members) + 2
         checkpoint.write(
-            self._state, self._site, self._ring.digest, view.number, self.order, self.history, keep
+            self._state, self._site, self._ring.digest, view.number, self.order, self.history, keep, self.parts
         )  # fmt: skip

@@ -80,7 +80,7 @@ class Server:
         members = len(self.ring.members)
         pool = ThreadPoolExecutor((AT_ONCE + 2) * members + 4, thread_name_prefix="server")
         credentials = server_credentials(identity, self.ring, self._count_handshake)
-        return open_server(pool, handler, credentials, address, most=6 * members + 8)
+        return open_server(pool, handler, credentials, address, most=6 * members + 8, members=members)
 
     def answer_heartbeat(self, raw: bytes, context: Any) -> bytes:
         """Heartbeat for heartbeat; a member that means another ring still gets this one's."""

@@ -1,5 +1,6 @@
 """Mutual TLS with pinned certificates, by gRPC: a channel trusts one certificate, a server accepts the members'."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from firma.peer.ring_file import Ring, Site
 from firma.peer.wire.message import CHUNK
 
 LARGEST = 2 * CHUNK  # bytes of one gRPC message; larger ones are refused before they are read
+_MOST_CONNECTIONS = 4096  # each takes some 20 to 46 kB while its handshake lasts and ends
+_OWN_FILES = 192  # open files of a member besides its connections: data, logs, checkpoints, event loops
 _LIMITS = [
     ("grpc.max_receive_message_length", LARGEST),
     ("grpc.max_send_message_length", LARGEST),
@@ -26,7 +29,12 @@ _CLIENT = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-_SERVER = [("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5000)]
+HANDSHAKE = 10.0  # seconds within which a connection must have shown a member's certificate
+_SERVER = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE)),
+]
 
 
 def channel(identity: Identity, site: Site) -> Any:
@@ -51,9 +59,10 @@ def server_credentials(identity: Identity, ring: Ring, on_connection: Callable[[
     return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
 
 
-def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: int) -> Any:
+def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: int, members: int) -> Any:
     """A server on an address, or a clear refusal."""
-    server = grpc.server(pool, [handler], options=[*_LIMITS, *_SERVER], maximum_concurrent_rpcs=most)
+    options = [*_LIMITS, *_SERVER, ("grpc.max_allowed_incoming_connections", connections(open_file_limit(), members))]
+    server = grpc.server(pool, [handler], options=options, maximum_concurrent_rpcs=most)
     try:
         port = server.add_secure_port(address, credentials)
     except RuntimeError:
@@ -65,6 +74,31 @@ def open_server(pool: Any, handler: Any, credentials: Any, address: str, most: i
         )
     server.start()
     return server
+
+
+def open_file_limit() -> int:
+    """How many files and sockets this process may have open, after its soft limit is raised to the hard one.
+
+    The usual soft limit of 1,024 is there for programs that call select(); neither gRPC nor FIRMA does.
+    """
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS  # there is no such limit
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):  # macOS names no number and accepts none above its own
+            pass
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft
+
+
+def connections(limit: int, members: int) -> int:
+    """How many connections may be open at a time: strangers must not take the files that rounds are saved in."""
+    own = _OWN_FILES + 8 * members
+    return max(min(limit - own, _MOST_CONNECTIONS), 2 * members)
 
 
 def caller(context: Any, members: dict[bytes, int]) -> int | None:

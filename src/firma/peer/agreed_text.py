@@ -1,0 +1,95 @@
+"""What a ring file agrees on, in plain words, for the person who is to consent to it."""
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from firma.mixing.kind import kind_of
+from firma.peer.identity import fingerprint, fingerprint_bytes
+from firma.peer.ring_file import Ring
+from firma.peer.spoken import spoken
+from firma.schedule import plan
+
+_PROPORTIONS = {
+    "plain": "the exact shares of its classes",
+    "noisy": "the shares of its classes with noise",
+    "none": "nothing about its classes",
+}
+
+_WAYS = {
+    "ring": "extractors go to the two neighbours on the ring",
+    "all-reduce": "extractors are averaged over all members",
+    "all-gather": "every member gets every other's extractor",
+    "complete": "every member gets every other's extractor",
+}
+
+
+def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
+    """(what, in words) for everything in the digest but the members, in the order in which people ask."""
+    yield "method", f"{ring.method}; {_sharing(ring)}"
+    yield "rounds", f"{ring.rounds}, from seed {ring.seed}"
+    if ring.flower is not None:
+        yield "Flower app", f"{ring.flower.app}, head {', '.join(map(str, ring.flower.head))}"
+    else:
+        yield from _task_lines(ring)
+    files = (ring.task if ring.flower is None else ring.flower).files
+    yield from ((f"code {name}", digest) for name, digest in files.items())
+    changed = ", ".join(f"{name}={value}" for name, value in ring.set.items())
+    yield "settings", f"preset {ring.preset}" + (f", changed: {changed}" if changed else "")
+    if ring.flower is None:
+        yield "numbers", ", ".join(f"{name}={value}" for name, value in ring.hyper.model_dump().items())
+    if ring.row.order != "given":
+        noise = f" (epsilon {ring.epsilon:g})" if ring.proportions == "noisy" else ""
+        yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
+    yield "messages", f"numbers encoded as {ring.wire}"
+    yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
+    yield "patience", (
+        f"a member is left out after {ring.patience:g} s of silence, or {ring.stalled:g} s in one round of training; "
+        f"all must appear within {ring.gathering:g} s"
+    )  # fmt: skip
+
+
+def _sharing(ring: Ring) -> str:
+    kinds = (
+        kind_of(plan(ring.row, ring.hyper, len(ring.members), ring.rounds, number).mixing)
+        for number in range(ring.rounds)
+    )
+    usual = kind_of(plan(ring.row, ring.hyper, len(ring.members), ring.rounds, ring.rounds - 1).mixing)
+    warmup = sum(1 for _ in takewhile(lambda kind: kind is not usual, kinds))
+    everyone = "extractors are averaged over all members"
+    others = f"extractors go to the neighbours on the {ring.row.topology} graph"
+    way = _WAYS.get(ring.row.topology, others)
+    if warmup:
+        way += f"; in the first {warmup} rounds {everyone}"
+    if ring.row.combine != "mean":
+        way += f"; what arrives is combined robustly ({ring.row.combine})"
+    if ring.row.algorithm != "plain":
+        way += f"; the algorithm {ring.row.algorithm} may send vectors of the same size with them"
+    gate = "; training accuracies go with them" if ring.row.gate == "yes" else ""
+    return f"{way}{gate}; data and heads never leave a site"
+
+
+def _task_lines(ring: Ring) -> Iterator[tuple[str, str]]:
+    task = ring.task
+    head = f", head {task.head}" if task.head else ""
+    sizes = {"hidden": ring.hyper.hidden, "embedding": ring.hyper.embedding} if task.model == "mlp" else task.model_set
+    yield "model", f"{task.model}{head}" + "".join(f", {name} = {value}" for name, value in sizes.items())
+    kind = "tokens" if task.dtype == "int64" else f"numbers as they are, or bytes times {task.scale:.6g}"
+    yield "inputs", f"shape {'x'.join(map(str, task.shape))}, {kind}"
+    if task.columns:
+        yield "columns", ", ".join(task.columns)
+    elif len(task.shape) == 1:
+        yield "columns", "not listed, so nobody compares their order; --columns-of FILE lists those of a table"
+    if ring.standardise:
+        yield "scale", "each site standardises its inputs by its own training data"
+    names = {"classification": "labels", "multi-label": "labels, several per sample", "regression": "targets"}
+    yield names[task.kind], f"{len(task.labels)}: {', '.join(task.labels)}"
+    if task.edges:
+        yield "edges", ", ".join(f"{edge:g}" for edge in task.edges)
+
+
+def member_lines(ring: Ring) -> Iterator[str]:
+    """Each member with its address and its certificate, in hexadecimal and in words."""
+    for member in ring.members:
+        pem = member.certificate.encode()
+        yield f"{member.name}  {member.address}  {fingerprint(pem)}"
+        yield f"  in words: {spoken(fingerprint_bytes(pem))}"
