@@ -84,6 +84,7 @@ def test_a_ring_file_survives_writing_and_its_digest_ignores_spelling(sites, tmp
         ({"method": "fedper"}, "only; without a server the same average is 'fedper:topology=all-reduce'"),
         ({"method": "nonsense"}, "unknown"),
         ({"set": {"warmup_shares": "model"}}, "would send heads"),
+        ({"method": "frame", "proportions": "none"}, "sends exact class shares"),
         ({"set": {"reorder_every": 3}}, "real members order the ring when it forms"),
         ({"set": {"reorder_when": 0.0}}, "real members order the ring when it forms"),
         ({"drift": "label-shift"}, "data of real members are their own"),

@@ -235,6 +235,11 @@ def checked(values: Mapping[str, Any]) -> Ring:
         check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
     except BadInput as error:
         raise BadInput(f"ring file: {error}") from None
+    if row.personal != "none" and hyper.personal_share == "auto" and ring.proportions != "plain":
+        raise BadInput(
+            f"ring file: proportions = {ring.proportions!r} cannot be combined with personal_share = 'auto' of method "
+            f"{ring.method!r}, which sends exact class shares with the extractor; set personal_share=0.5, for example"
+        )
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
