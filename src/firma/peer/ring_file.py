@@ -208,6 +208,12 @@ def checked(values: Mapping[str, Any]) -> Ring:
         raise BadInput(f"ring file: {endless[0]} = {ring.set[endless[0]]}: must be a finite number")
     if ring.flower is None:
         _check_model(ring)
+    _check_method(ring)
+    return ring
+
+
+def _check_method(ring: Ring) -> None:
+    """A method must be one that peers can run: no server, extractors only, and nothing that they agree not to tell."""
     row, hyper = ring.row, ring.hyper
     for name in ("reorder_every", "reorder_when"):
         if getattr(hyper, name) != NEUTRAL_SETTINGS[name]:
@@ -244,7 +250,6 @@ def checked(values: Mapping[str, Any]) -> Ring:
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
         )
-    return ring
 
 
 def _server_free(row: Method) -> str:
