@@ -45,9 +45,9 @@ def federated(
     """Rounds of training and an average by size of what `shared(site)` lists, at a server or among those present.
 
     A server's average is everybody's. What `personal(site)` makes of a site after the round is what counts in the end;
-    training goes on from what it was before, so only the last time matters. In the first round all make one.
+    training goes on from what it was before, so only the last time matters.
     """
-    last: dict[int, tuple[int, Tensor | None]] = {site.number: (0, None) for site in sites}
+    last: dict[int, tuple[int, Tensor]] = {}
     for r in range(rounds):
         there = present(sites, seed, r, numbers, order)
         for site in there:
@@ -64,7 +64,7 @@ def federated(
         if personal is not None:
             own = numbers
             if numbers.share_p == "auto":  # half of the absolute differences between class shares
-                distance = 0.0 if classes is None else float((class_shares(sites[number]) - classes).abs().sum()) / 2
+                distance = float((class_shares(sites[number]) - classes).abs().sum()) / 2
                 own = replace(numbers, share_p=distance)
             personal(sites[number], generator(seed, "personal", number, r), own)
 

@@ -48,7 +48,7 @@ def test_every_command_runs(command, tmp_path, capsys):
                     said += out
     for words in (
         "width: int, default 64",
-        "model mynet:build, head fc, width = 32",
+        "model: mynet:build, head fc, width = 32",
         "all checks passed",
         "done: accuracy",
     ):

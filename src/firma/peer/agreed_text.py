@@ -64,6 +64,8 @@ def _sharing(ring: Ring) -> str:
         way += f"; what arrives is combined robustly ({ring.row.combine})"
     if ring.row.algorithm != "plain":
         way += f"; the algorithm {ring.row.algorithm} may send vectors of the same size with them"
+    if ring.row.personal != "none" and ring.hyper.personal_share == "auto":
+        way += "; the site's class shares go with them"
     gate = "; training accuracies go with them" if ring.row.gate == "yes" else ""
     return f"{way}{gate}; data and heads never leave a site"
 
