@@ -136,7 +136,7 @@ def _write_npz(client: ClientArrays, path: Path, manifest: Mapping[str, Any]) ->
 
 
 def _read_npz(path: Path, manifest: Mapping[str, Any]) -> ClientArrays:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:  # numpy leaves a damaged file open
         return ClientArrays(file["x"], file["y"], file["x_test"], file["y_test"])
 
 
