@@ -21,7 +21,7 @@ from firma.peer.runtime.event_log import EventLog, parts
 from firma.peer.runtime.json_lines import appended, lines_of
 from tests.processes import running, wait_until
 
-from .conftest import NAMES, free_ports
+from .conftest import NAMES, accept_all, free_ports
 from .crew import Crew
 
 FIRMA = [sys.executable, "-m", "firma"]
@@ -261,7 +261,9 @@ def with_dates(made, number, first, last):
     """The ring with another certificate of one member."""
     values = made.ring.model_dump(mode="json", exclude={"flower"})
     values["members"][number]["certificate"] = certificate(made.identity(number), NAMES[number], first, last)
-    made.path.write_text(ring_toml(checked(values)))
+    ring = checked(values)
+    made.path.write_text(ring_toml(ring))
+    accept_all(made, ring)
 
 
 @pytest.mark.parametrize(

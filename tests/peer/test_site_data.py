@@ -17,7 +17,7 @@ from firma.peer.identity import make_identity
 from firma.peer.ring_file import checked, read_ring, ring_toml
 from firma.peer.runtime.local_training import load_own
 
-from .conftest import NAMES, Fixture, free_ports
+from .conftest import NAMES, Fixture, accept_at, free_ports
 from .test_node import run_threads, simulated
 
 SPECIES = ("ash", "elm", "oak", "yew")
@@ -56,6 +56,7 @@ def ring_of(folder, **changes):
         "members": sites, "set": {"extractor_epochs": 10, "hidden": 32, "embedding": 16, "standardise": "per-client"},
     } | changes)  # fmt: skip
     (folder / "ring.toml").write_text(ring_toml(ring))
+    accept_at(ring, [folder / name / "identity" for name in SITES])
     return ring
 
 

@@ -161,6 +161,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
         "checkpoint": str(outcome.checkpoint), "participation": [span.as_json() for span in outcome.participation],
+        "stopped_by": list(outcome.stopped_by),
     }  # fmt: skip
     write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n", private=True)
     if json:
@@ -171,6 +172,10 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     done = [accuracy for accuracy in outcome.history if accuracy is not None]
     last = done[-1] if done else float("nan")
     spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
-    typer.echo(f"done: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
+    done_or_stopped = "done"
+    if outcome.stopped_by:
+        who, rounds = ", ".join(outcome.stopped_by), setup.ring.rounds
+        done_or_stopped = f"stopped after round {len(outcome.history)} of {rounds}, as {who} asked"
+    typer.echo(f"{done_or_stopped}: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
     typer.echo(f"took part: {sentence(outcome.participation, setup.ring.names)}")
     typer.echo(f"Written: {setup.state}")

@@ -1,7 +1,7 @@
 """`firma ring-file`: what all members of a ring agree on."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -9,9 +9,6 @@ from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, M
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
-
-if TYPE_CHECKING:
-    from firma.peer.ring_file import Ring
 
 
 def ring_file(
@@ -83,13 +80,15 @@ def ring_file(
     set_: Changes = None,
     json: Json = False,
 ) -> None:
-    """Write a ring file from the members' site.toml files, or check one and show what was agreed.
+    """Write a ring file from the members' site.toml files, or check one and show what it says, without signing it.
 
     Example: firma ring-file ring.toml --member a/site.toml --member b/site.toml --federation trial
     --shape 8x8 --labels 10
     """
     needs_extra()
     from firma.atomic_files import write_whole
+    from firma.cli.agreed_file import ring_document, show_ring
+    from firma.cli.console import print_json
     from firma.peer.agreed_model import stated
     from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
 
@@ -139,7 +138,11 @@ def ring_file(
             write_whole(path, ring_toml(checked(values)))
         except OSError as error:
             raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
-    _show_ring(path, read_ring(path), json)
+    if json:
+        print_json(ring_document(path, read_ring(path)))
+        return
+    show_ring(path, read_ring(path))
+    typer.echo(f"Every member accepts it with: firma accept {path}")
 
 
 def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str) -> list[Path]:
@@ -191,34 +194,6 @@ def _app(flower: Path) -> dict[str, object]:
     app = read(flower)
     importable(flower if flower.is_dir() else flower.parent)
     return app.model_dump(mode="json") | {"files": code_files(app.app)}
-
-
-def _show_ring(path: Path, ring: "Ring", json: bool) -> None:
-    from firma.cli.console import print_json
-    from firma.peer.agreed_text import agreed_lines, member_lines
-    from firma.peer.identity import fingerprint, fingerprint_bytes
-    from firma.peer.spoken import spoken
-
-    if json:
-        members = [
-            {
-                "name": each.name, "address": each.address, "fingerprint": fingerprint(each.certificate.encode()),
-                "words": spoken(fingerprint_bytes(each.certificate.encode())),
-            }
-            for each in ring.members
-        ]  # fmt: skip
-        agreed = ring.model_dump(mode="json", exclude={"members", "flower"} if ring.flower is None else {"members"})
-        numbers = ring.hyper.model_dump(mode="json") if ring.flower is None else {}
-        found = {"numbers": numbers, "needed": ring.needed, "members": members}
-        print_json({"path": str(path)} | agreed | found | {"digest": ring.digest.hex(), "words": spoken(ring.digest)})
-        return
-    typer.echo(f"{path}: {ring.federation}, agreed by {len(ring.members)} members:")
-    for line in member_lines(ring):
-        typer.echo(f"  {line}")
-    for what, says in agreed_lines(ring):
-        typer.echo(f"  {what}: {says}")
-    typer.echo(f"valid; every member must see this digest: {ring.digest.hex()}")
-    typer.echo(f"in words, for the telephone: {spoken(ring.digest)}")
 
 
 def _shape(text: str) -> list[int]:

@@ -18,7 +18,8 @@ from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
 _SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extractor's, and vectors mixed with it
-AGREED = ("accuracy", "weight", "rounds", "proportions", "digests")  # the only numbers beside the extractor
+# The only numbers beside the extractor; statements are members' signatures under the ring file.
+AGREED = ("accuracy", "weight", "rounds", "proportions", "digests", "statements")
 
 
 class AuditLog:
@@ -145,6 +146,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
     most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
     most += 32 * members * ("digests" in line["numbers"])
+    most += 400 * members * ("statements" in line["numbers"])
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

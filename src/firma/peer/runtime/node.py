@@ -29,8 +29,10 @@ from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import Ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.consent import FAREWELL, Consent, RingStopped
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import DEFAULT_BUDGET, EventLog
+from firma.peer.runtime.events import Fail
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
@@ -46,6 +48,8 @@ from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.runtime.site_data import check_inputs, column_notice
 from firma.peer.runtime.state_folder import StateLock, claim
+from firma.peer.spoken import spoken
+from firma.peer.statement_folder import StatementFolder
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
@@ -73,6 +77,7 @@ class Outcome:
     checkpoint: Path
     metrics: Mapping[str, float]  # of the task, on this site's test data after the last round
     participation: tuple[Span, ...] = ()  # who took part in which rounds
+    stopped_by: tuple[str, ...] = ()  # members that asked to stop the ring, if it ended by that
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,12 @@ class Node:
             told.append(text)
             on_notice(text)
 
+        self._statements = StatementFolder(ring, setup.identity)
+        if ring.names[self.me] in self._statements.lacking("accept"):
+            raise BadInput(
+                f"this site has not accepted the ring file (digest in words: {spoken(ring.digest)}); read it and sign "
+                "it with firma accept"
+            )
         self._check_certificates(notice)
         if setup.state.exists():  # else it is created after the data are found to be right
             self._claim(notice)
@@ -213,13 +224,17 @@ class Node:
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
         self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
         self.driver = Driver(
-            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log
+            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, waiting=True
         )  # fmt: skip
-        self.server = Server(ring, self.terms, self.driver)
+        self.consent = Consent(
+            ring, self.me, self._statements, self.driver.exchange_statements, self._stop_by_agreement, self._notice,
+            lambda asked: self.log.event("asked to stop", {"by": list(asked), "needed": ring.needed}),
+        )  # fmt: skip
+        self.server = Server(ring, self.terms, self.driver, self._answer_statements)
         self._loop = RoundLoop(
             ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice
         )  # fmt: skip
-        self._stop = threading.Event()
+        self._stop, self._on_notice = threading.Event(), on_notice
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
 
@@ -272,29 +287,69 @@ class Node:
             self._release()
             raise
         clock = threading.Thread(target=self.driver.run_clock, args=(self._stop, self._each_tick), daemon=True)
-        clock.start()
+        consent = threading.Thread(target=self.consent.run, args=(self._stop,), daemon=True)
+        stopped_by: tuple[str, ...] = ()
         facts = {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()}
         self.log.event("started", facts | self._from)
+        consent.start()
         try:
+            self.consent.await_all()
+            self.driver.begin()
+            clock.start()
             loop.run()
+        except RingStopped:
+            stopped_by = self.consent.asked()
+            loop.metrics = loop.metrics or self.site.measure()
+            self._bid_farewell()
         except Exception as error:
             self.log.event("failed", {"why": str(error) or type(error).__name__})
             raise
         finally:
-            self._close(listening, clock)
+            self._close(listening, clock, consent)
         return Outcome(
             tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.tested,
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
             self.setup.state / f"round-{len(loop.history):06d}", loop.metrics, spans(loop.parts, self.ring.names),
+            stopped_by,
         )  # fmt: skip
+
+    def _answer_statements(self, sender: int, raw: bytes) -> bytes:
+        """A member's statements for this site's, which are recorded."""
+        answer = self.consent.answer(sender, raw)
+        try:
+            self.audit_log.record_control(sender, ["statements"], len(answer))
+        except (OSError, ValueError):  # the disk is full, or the file is closed: what is not recorded is not sent
+            return b""
+        return answer
+
+    def _notice(self, text: str) -> None:
+        """Tell the operator, from any thread."""
+        self.log.event("notice", {"says": text})
+        self._on_notice(text)
+
+    def _stop_by_agreement(self) -> None:
+        """A quorum has asked: end after the work in hand."""
+        self.driver.work.put(Fail(RingStopped()))
+
+    def _bid_farewell(self) -> None:
+        """Make sure that the members that are there know why this one ends."""
+        asked, rounds = ", ".join(self.consent.asked()), len(self._loop.history)
+        self._notice(f"the ring is stopped after round {rounds} of {self.ring.rounds}, as {asked} asked")
+        self.log.event("stopped by agreement", {"by": list(self.consent.asked()), "rounds": rounds})
+        end = time.monotonic() + FAREWELL
+        while not self.consent.all_know() and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _each_tick(self) -> None:
         self.server.cancel_unmoved(self.ring.patience)
 
-    def _close(self, listening: Any, clock: threading.Thread) -> None:
+    def _close(self, listening: Any, clock: threading.Thread, consent: threading.Thread) -> None:
         self._stop.set()
-        clock.join()
+        self.consent.close()
+        for thread in (clock, consent):
+            if thread.ident is not None:  # it was started
+                thread.join()
         self.driver.close()
         listening.stop(0.2).wait()
         self.site.close()

@@ -14,6 +14,7 @@ from firma.encoding import Bytes
 from firma.peer.identity import Identity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
+from firma.peer.spoken import spoken
 from firma.peer.transport.send_queue import SendQueue
 from firma.peer.transport.server import SERVICE
 from firma.peer.transport.tls import channel
@@ -53,19 +54,20 @@ class Outcomes(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """The three calls that a member answers."""
+    """The calls that a member answers."""
 
     channel: Any
     heartbeat: Any
     send: Any
     control: Any
+    statements: Any
 
 
 def connect(identity: Identity, ring: Ring, member: int) -> Connection:
     """A connection to a member; nothing is sent yet."""
     way = channel(identity, ring.members[member])
     calls = (way.unary_unary(f"/{SERVICE}/Hello"), way.stream_unary(f"/{SERVICE}/Send"))
-    return Connection(way, *calls, way.unary_unary(f"/{SERVICE}/Note"))
+    return Connection(way, *calls, *(way.unary_unary(f"/{SERVICE}/{name}") for name in ("Note", "Statements")))
 
 
 class Client:
@@ -152,7 +154,7 @@ class Client:
         try:
             answer = decode_heartbeat(call.result())
             if answer.ring != self._terms.ring:
-                self._outcomes.unreachable(member, "its ring file differs from this site's")
+                self._outcomes.unreachable(member, differing(answer.ring, self._terms.ring))
             else:
                 self._outcomes.heartbeat_answered(member, answer)
         except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
@@ -174,12 +176,24 @@ class Client:
         except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
             self._outcomes.unreachable(member, reason(error))
 
+    def statements(self, member: int, raw: bytes, timeout: float) -> bytes:
+        """Exchange statements with a member; `grpc.RpcError` if it cannot be reached."""
+        return bytes(self._connections[member].statements(raw, timeout=timeout))
+
     def close(self) -> None:
         """Stop sending and close the connections."""
         self._stop.set()
         self.queue.close()
         for connection in self._connections.values():
             connection.channel.close()
+
+
+ANOTHER = "it has another ring file"
+
+
+def differing(theirs: bytes, ours: bytes) -> str:
+    """That a member has another ring file, with both digests as words."""
+    return f"{ANOTHER}: its digest is {spoken(theirs)}; this site's is {spoken(ours)}"
 
 
 def reason(error: Exception) -> str:

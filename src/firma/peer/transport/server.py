@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
@@ -49,11 +49,16 @@ class Receiver(Protocol):
         """A message that had stopped moving was ended."""
 
 
-class Server:
-    """The handlers of the three calls and what they share."""
+AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
 
-    def __init__(self, ring: Ring, terms: Terms, receiver: Receiver) -> None:
-        self.ring, self._terms, self._receiver = ring, terms, receiver
+
+class Server:
+    """The handlers of the calls and what they share."""
+
+    def __init__(
+        self, ring: Ring, terms: Terms, receiver: Receiver, statements: AnswerStatements | None = None
+    ) -> None:  # fmt: skip
+        self.ring, self._terms, self._receiver, self._statements = ring, terms, receiver, statements
         self._members = {member.certificate.encode(): number for number, member in enumerate(ring.members)}
         self._lock = threading.Lock()
         self._connections = 0
@@ -75,6 +80,7 @@ class Server:
                 "Hello": grpc.unary_unary_rpc_method_handler(self.answer_heartbeat),
                 "Send": grpc.stream_unary_rpc_method_handler(self.answer_send),
                 "Note": grpc.unary_unary_rpc_method_handler(self.answer_control),
+                "Statements": grpc.unary_unary_rpc_method_handler(self.answer_statements),
             },
         )
         members = len(self.ring.members)
@@ -145,6 +151,15 @@ class Server:
             self._receiver.turned_down("note", self.ring.names[sender], str(error))
             return b""
         return self._receiver.control(sender, message)
+
+    def answer_statements(self, raw: bytes, context: Any) -> bytes:
+        """Statements for statements, or nothing."""
+        sender = self._sender(context)
+        try:
+            return self._statements(sender, raw) if self._statements is not None else b""
+        except WireError as error:
+            self._receiver.turned_down("statements", self.ring.names[sender], str(error))
+            return b""
 
     def cancel_unmoved(self, seconds: float) -> None:
         """End messages that have stopped moving for longer than this."""
