@@ -38,6 +38,7 @@ torch.set_num_threads(1)
 GROUPS = {
     # Real processes that give each other up after a second or two: two rings at a time would slow each other down.
     "rings": (
+        "peer/test_consent.py",
         "peer/test_healing.py",
         "peer/test_networks.py",
         "peer/test_operators.py",

@@ -54,6 +54,19 @@ def join(start):
     return make
 
 
+@pytest.fixture
+def crew(make_ring):
+    """`crew(members, rounds, ...)`: a ring that is ended with the test."""
+    with ExitStack() as crews:
+
+        def make(members=3, rounds=3, **changes):
+            each = Crew(make_ring("fibfl", members, rounds, "iid", **({"patience": 30.0} | changes)))
+            crews.callback(each.end)
+            return each
+
+        yield make
+
+
 # Statements
 
 
@@ -164,27 +177,25 @@ def test_a_site_that_has_not_accepted_does_not_start(make_ring):
         Node(Setup(other, own, made.data(0), made.state(0)), print)
 
 
-def test_a_ring_starts_when_all_have_accepted_and_says_whose_acceptance_lacks(make_ring, join, command):
-    """Only the signatures' own travel: nobody copies a file from site to site."""
-    made = make_ring("fibfl", 3, 2, "iid", gathering=600.0, patience=30.0)
+def test_a_ring_starts_when_all_have_accepted_and_says_whose_acceptance_lacks(crew, command):
+    """Signatures travel by themselves: nobody copies a file from site to site."""
+    ring = crew(3, 2, gathering=600.0)
+    made = ring.made
     forget(made)
     accept(made, 0)
     accept(made, 1)
-    first = [join(made, number) for number in range(2)]
-    for _, _, err in first:
-        says = "waiting until all members have accepted the ring file (cat: no answer yet)"
-        wait_until(lambda err=err, says=says: says in err.read_text(), 60, err.read_text)
-    both = {"ant", "bee"}
     for number in range(2):
+        ring.start(number)
+    for number in range(2):
+        ring.wait_notice(number, "waiting until all members have accepted the ring file (cat: no answer yet)")
         own = load_identity(made.identity(number))
-        wait_until(lambda own=own: set(StatementFolder(made.ring, own).by("accept")) == both, 60, "they told each other")
+        known = lambda own=own: set(StatementFolder(made.ring, own).by("accept"))  # noqa: E731
+        wait_until(lambda known=known: known() == {"ant", "bee"}, 60, "they told each other")
     assert not any((made.state(number) / "round-000001").exists() for number in range(2))
     assert not any(json.loads(line)["tensors"] for line in audit_lines(made, 0)), "no parameter has left"
     accept(made, 2)
-    last = join(made, 2)
-    for process, out, err in (*first, last):
-        assert process.wait(120) == 0, err.read_text()
-        assert "done: " in out.read_text()
+    ring.start(2)
+    assert ring.finish() == [0, 0, 0], ring.out(0)
     for number in range(3):
         own = load_identity(made.identity(number))
         assert StatementFolder(made.ring, own).by("accept") == ("ant", "bee", "cat")
@@ -215,27 +226,22 @@ def test_a_member_with_another_ring_file_is_named_with_both_digests(make_ring, j
     assert (code, f"FAIL  bee: answers, but {says.removeprefix('bee: ')}" in out) == (1, True), out
 
 
-def test_signatures_travel_with_doctor(make_ring, start):
+def test_signatures_travel_with_doctor(make_ring, start, command):
     made = make_ring("fibfl", 2, 1, "iid")
     forget(made)
-
-    def doctors():
-        commands = [
-            [*FIRMA, "doctor", str(made.path), "--identity", str(made.identity(number)), "--wait", "60"]
-            for number in range(2)
-        ]
-        both = [start(running(command, stdout=subprocess.PIPE)) for command in commands]
-        return [each.communicate(timeout=120)[0] for each in both], [each.returncode for each in both]
-
-    accept(made, 1)
-    texts, codes = doctors()
-    assert codes == [1, 1]
-    assert "FAIL  acceptance: this site has not accepted this ring file" in texts[0]
-    assert "pass  acceptance of bee: it has accepted" in texts[0]
-    assert "FAIL  acceptance of ant: not known to have accepted" in texts[1]
+    code, out, _ = command("doctor", made.path, "--identity", made.identity(0), "--wait", "0")
+    assert (code, "FAIL  acceptance: this site has not accepted this ring file" in out) == (1, True)
+    assert "FAIL  acceptance of bee: not known to have accepted this ring file: firma accept there" in out
     accept(made, 0)
-    texts, codes = doctors()
-    assert codes == [0, 0], texts
+    accept(made, 1)
+    commands = [
+        [*FIRMA, "doctor", str(made.path), "--identity", str(made.identity(number)), "--wait", "60"]
+        for number in range(2)
+    ]
+    both = [start(running(each, stdout=subprocess.PIPE)) for each in commands]
+    texts = [each.communicate(timeout=120)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], texts
+    assert "pass  acceptance of bee: it has accepted this ring file" in texts[0]
     for number in range(2):
         assert StatementFolder(made.ring, load_identity(made.identity(number))).lacking("accept") == ()
 
@@ -279,23 +285,22 @@ def test_a_ring_is_stopped_by_a_quorum_and_by_no_less(make_ring, join, command):
     assert json.loads((made.state(2) / "result.json").read_text())["stopped_by"] == ["ant", "bee"]
 
 
-def test_a_request_to_stop_reaches_a_member_that_was_away(make_ring, join, command):
+def test_a_request_to_stop_reaches_a_member_that_was_away(crew, command):
     """It was asked while bee was down and its asker has gone since: bee learns of it from the third member."""
-    made = make_ring("fibfl", 3, 100_000, "iid", patience=3.0)
-    members = [join(made, number) for number in range(3)]
-    seen = Crew(made)
-    seen.wait_round(0, 1)
-    members[1][0].kill()
-    members[1][0].wait()
-    ask_to_stop(command, made, 0)
-    wait_until(lambda: "ant asks to stop" in members[2][2].read_text(), 60, "cat is told")
-    members[0][0].kill()
-    members[0][0].wait()
-    members[1] = join(made, 1, "--resume")
-    wait_until(lambda: "ant asks to stop" in members[1][2].read_text(), 60, "bee is told by cat")
-    ask_to_stop(command, made, 1)
-    for number in (1, 2):
-        assert members[number][0].wait(120) == 0, members[number][2].read_text()
+    ring = crew(3, 100_000, patience=2.0)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(0, 1)
+    ring.kill(1)
+    ask_to_stop(command, ring.made, 0)
+    ring.wait_notice(2, "ant asks to stop")
+    ring.kill(0)
+    ring.start(1, resume=True)
+    ring.wait_notice(1, "ant asks to stop")
+    ask_to_stop(command, ring.made, 1)
+    assert ring.finish(1, 2) == [0, 0], ring.out(1)
+    for name in ("bee", "cat"):
+        assert json.loads((ring.made.folder / name / "outcome.json").read_text())["stopped_by"] == ["ant", "bee"]
 
 
 def test_stop_needs_a_ring_and_consent(command, make_ring, tmp_path):

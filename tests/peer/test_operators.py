@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.peer.ring_file import checked, ring_toml
-from firma.peer.runtime.event_log import EventLog, parts
+from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.json_lines import appended, lines_of
+from firma.peer.runtime.rotating_lines import parts
 from tests.processes import running, wait_until
 
 from .conftest import NAMES, accept_all, free_ports

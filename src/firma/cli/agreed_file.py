@@ -22,7 +22,7 @@ def ring_document(path: Path, ring: "Ring") -> dict[str, Any]:
         }
         for each in ring.members
     ]  # fmt: skip
-    agreed = ring.model_dump(mode="json", exclude={"members", "flower"} if ring.flower is None else {"members"})
+    agreed = ring.model_dump(mode="json", exclude={"members", *ring.absent})
     numbers = used_numbers(ring) if ring.flower is None else {}
     found = {"numbers": numbers, "needed": ring.needed, "members": members}
     return {"path": str(path)} | agreed | found | {"digest": ring.digest.hex(), "words": spoken(ring.digest)}

@@ -1,7 +1,7 @@
 """`firma ring-file`: what all members of a ring agree on."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, M
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
 from firma.methods import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    from firma.peer.ring_file import Ring
 
 
 def ring_file(
@@ -24,6 +27,17 @@ def ring_file(
             help="Mbit/s between the members, a CSV file with a row and a column for each --member: orders them so "
             "that the slowest link of the ring is as fast as possible."
         ),
+    ] = None,
+    renews: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STATE",
+            help="State folder of a ring that has ended early: write the same ring with new certificates or addresses "
+            "(--member), to continue after its last round.",
+        ),
+    ] = None,
+    after: Annotated[
+        int | None, typer.Option(min=1, help="With --renews: the round to continue after. Default: the last one there.")
     ] = None,
     federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
     method: Annotated[
@@ -86,17 +100,21 @@ def ring_file(
     --shape 8x8 --labels 10
     """
     needs_extra()
-    from firma.atomic_files import write_whole
     from firma.cli.agreed_file import ring_document, show_ring
     from firma.cli.console import print_json
     from firma.peer.agreed_model import stated
-    from firma.peer.ring_file import checked, read_ring, read_site, ring_toml
+    from firma.peer.ring_file import checked, read_ring, read_site
 
     if not member:
-        _refuse_options(context)
-    if member:
-        if path.exists():
-            raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
+        _refuse_options(context, "--member", ("path", "json"))
+    if member and path.exists():
+        raise BadInput(f"ring file {str(path)!r} already exists; choose another name")
+    if renews is not None and member:
+        _refuse_options(context, "", ("path", "json", "member", "renews", "after"))
+        _write_ring(path, _renewed(renews, member, after))
+    elif after is not None:
+        raise BadInput("--after requires --renews")
+    elif member:
         if len(member) < 2:
             raise BadInput("--member must be given at least twice: a ring has two or more members")
         settings, parameters = changes(set_), model_changes(model_set)
@@ -134,10 +152,7 @@ def ring_file(
             **learnt,
             "members": [read_site(each).model_dump() for each in _by_bandwidth(member, bandwidth, method)],
         }  # fmt: skip
-        try:
-            write_whole(path, ring_toml(checked(values)))
-        except OSError as error:
-            raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
+        _write_ring(path, checked(values))
     if json:
         print_json(ring_document(path, read_ring(path)))
         return
@@ -160,16 +175,41 @@ def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str) -> li
     return [member[place] for place in by_bandwidth(speeds)]
 
 
-def _refuse_options(context: typer.Context) -> None:
-    """Without members a ring file is only shown: an option that would change it must not be ignored."""
-    options = {each.name: each.opts[0] for each in context.command.params if each.name not in (None, "path", "json")}
+def _refuse_options(context: typer.Context, needed: str, allowed: tuple[str, ...]) -> None:
+    """Without members a ring file is only shown, and a renewed one is the same ring: no option must be ignored."""
+    options = {each.name: each.opts[0] for each in context.command.params if each.name not in (None, *allowed)}
     sources = {name: context.get_parameter_source(str(name)) for name in options}
     given = [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    if given:
+    if given and needed:
         raise BadInput(
-            f"{given[0]} requires --member: without it a ring file is only shown; to change one, edit it or write "
+            f"{given[0]} requires {needed}: without it a ring file is only shown; to change one, edit it or write "
             "another, and agree on its digest again"
         )
+    if given:
+        raise BadInput(f"{given[0]} cannot be combined with --renews: only certificates and addresses may change")
+
+
+def _write_ring(path: Path, ring: "Ring") -> None:
+    from firma.atomic_files import write_whole
+    from firma.peer.ring_file import ring_toml
+
+    try:
+        write_whole(path, ring_toml(ring))
+    except OSError as error:
+        raise BadInput(f"ring file {str(path)!r}: cannot write there ({error.strerror})") from None
+
+
+def _renewed(state: Path, member: list[Path], after: int | None) -> "Ring":
+    """The ring of a state folder with these members' new certificates and addresses."""
+    from firma.peer.ring_file import read_ring, read_site, renewed
+    from firma.peer.runtime.checkpoint import latest
+
+    done = latest(state)
+    if not done:
+        raise BadInput(f"--renews {str(state)!r}: no round is completed there, so there is nothing to continue")
+    if after is not None and after > done:
+        raise BadInput(f"--after {after}: state folder {str(state)!r} has {done} rounds only")
+    return renewed(read_ring(state / "ring.toml"), [read_site(each) for each in member], after or done)
 
 
 def _columns(names: str, table: str) -> list[str]:

@@ -28,6 +28,12 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     """(what, in words) for everything in the digest but the members, in the order in which people ask."""
     yield "method", f"{ring.method}; {_sharing(ring)}"
     yield "rounds", f"{ring.rounds}, from seed {ring.seed}"
+    if ring.continues is not None:
+        earlier = bytes.fromhex(ring.continues.ring)
+        yield "continues", (
+            f"after round {ring.continues.round} of the ring whose digest is {spoken(earlier)}; only certificates and "
+            "addresses may differ from it"
+        )  # fmt: skip
     if ring.flower is not None:
         yield "Flower app", f"{ring.flower.app}, head {', '.join(map(str, ring.flower.head))}"
     else:

@@ -16,7 +16,7 @@ from firma.peer.ring_file import Ring
 from firma.peer.runtime.events import PeerLost
 from firma.peer.statement_folder import StatementFolder
 from firma.peer.transport.client import ANOTHER, differing, reason
-from firma.peer.wire.statements import Kind, Statement, decode_statements, encode_statements
+from firma.peer.wire.statements import Statement, decode_statements, encode_statements
 from firma.peer.wire.terms import WireError
 
 _PAUSE = 0.5  # seconds between two looks at what is to be told
@@ -149,12 +149,15 @@ class Consent:
             others = (n for n in range(len(self._ring.members)) if n != self._me)
             return all(self._known.get(n) == mine or n in self._trouble for n in others)
 
-    def await_all(self, kind: Kind = "accept") -> None:
-        """Return when all members have made this statement; `PeerLost` after `gathering` seconds, with whose lacks."""
+    def await_all(self, each: Callable[[], None] = lambda: None) -> None:
+        """Return when all members have accepted, or the ring is stopped; `each` is called meanwhile, again and again.
+
+        `PeerLost` after `gathering` seconds, with whose acceptance lacks.
+        """
         began, said = time.monotonic(), ""
         while True:
             with self._lock:
-                lacking = [n for n, name in enumerate(self._ring.names) if name in self._folder.lacking(kind)]
+                lacking = [n for n, name in enumerate(self._ring.names) if name in self._folder.lacking("accept")]
                 told = {self._ring.names[n]: self._absence(n) for n in lacking}
                 why = {self._ring.names[n]: self._trouble.get(n, self._absence(n)) for n in lacking}
             if not lacking or len(self.asked()) >= self._ring.needed:
@@ -171,6 +174,7 @@ class Consent:
             if text != said and waited > _PAUSE:
                 said = text
                 self._tell(f"waiting until all members have accepted the ring file ({text})")
+            each()
             time.sleep(0.05)
 
     def _absence(self, member: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -26,12 +26,13 @@ from firma.peer.identity import Identity, validity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState
-from firma.peer.ring_file import Ring, ring_toml
+from firma.peer.ring_file import Continues, Ring, check_continues, read_ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.consent import FAREWELL, Consent, RingStopped
 from firma.peer.runtime.driver import Driver
-from firma.peer.runtime.event_log import DEFAULT_BUDGET, EventLog
+from firma.peer.runtime.disk_budget import DiskBudget
+from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import Fail
 from firma.peer.runtime.local_training import (
     Learner,
@@ -44,10 +45,11 @@ from firma.peer.runtime.local_training import (
 )
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.participation import Span, spans
-from firma.peer.runtime.promises import Promises, published_proportions
+from firma.peer.runtime.promises import Promises, keep_published_proportions, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.runtime.site_data import check_inputs, column_notice
-from firma.peer.runtime.state_folder import StateLock, claim
+from firma.peer.runtime.state_folder import StateLock, claim, holder
+from firma.peer.runtime.supervisor import Supervisor
 from firma.peer.spoken import spoken
 from firma.peer.statement_folder import StatementFolder
 from firma.peer.transport.server import Server
@@ -98,7 +100,8 @@ class Setup:
     model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
     app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
-    log_budget: int = DEFAULT_BUDGET  # bytes of log.jsonl and its older parts together
+    disk: DiskBudget = DiskBudget()  # what the state folder may take
+    log_to: TextIO | None = None  # the lines of the log go there too
 
 
 def flower_learner(setup: Setup, me: int) -> Learner:
@@ -204,7 +207,9 @@ class Node:
                 f"state folder {where!r} already holds {held} rounds; pass --resume to continue, "
                 "or choose another folder"
             )
-        if setup.begin_with is not None and not checkpoint.any_in(setup.state):
+        if ring.continues is not None and not checkpoint.any_in(setup.state):
+            self._take_over(ring.continues, notice)
+        elif setup.begin_with is not None and not checkpoint.any_in(setup.state):
             checkpoint.begin(self.site, setup.begin_with)
         promises = Promises(setup.state, ring)
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
@@ -213,11 +218,12 @@ class Node:
             write_whole(setup.state / SITE_FACTS, json.dumps(stored, indent=1) + "\n", private=True)
             if fitted is not None:  # new data must be scaled in the same way to use the model
                 write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
-            self.log = EventLog(setup.state / LOG, setup.log_budget)
-            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
+            self.log = EventLog(setup.state / LOG, setup.disk.log, setup.log_to)
+            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms, setup.disk.log)
+            state, saved = self._past()
+            self._check_disk(saved.rounds, notice)
             for text in told:
                 self.log.event("notice", {"says": text})
-            state, saved = self._past()
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
         samples, wire = self.site.samples, setup.wire or ring.wire
@@ -232,11 +238,42 @@ class Node:
         )  # fmt: skip
         self.server = Server(ring, self.terms, self.driver, self._answer_statements)
         self._loop = RoundLoop(
-            ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice
+            ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice,
+            setup.disk,
         )  # fmt: skip
-        self._stop, self._on_notice = threading.Event(), on_notice
+        self._stop, self._on_notice, self._supervisor = threading.Event(), on_notice, Supervisor()
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
+
+    def _take_over(self, continues: Continues, on_notice: OnNotice) -> None:
+        """Begin where the ring that this one continues has left this site."""
+        old = self.setup.begin_with
+        if old is None:
+            raise BadInput(
+                f"the ring file continues an earlier ring after round {continues.round}; pass --begin-with and the "
+                "state folder of that ring"
+            )
+        if not (old / RING_COPY).exists():
+            raise BadInput(f"--begin-with {str(old)!r}: no {RING_COPY} there; pass the --state of the earlier ring")
+        if process := holder(old):
+            raise BadInput(f"--begin-with {str(old)!r} is in use by process {process}; end that ring first")
+        earlier = read_ring(old / RING_COPY)
+        check_continues(self.ring, earlier)
+        keep_published_proportions(old, self.setup.state)
+        state, done = self.setup.state, continues.round
+        taken = checkpoint.take_over(self.site, old, earlier.digest, state, self.ring.digest, done)
+        if taken != done:
+            on_notice(f"warning: this site has no round {done} of the earlier ring; it continues from round {taken}")
+
+    def _check_disk(self, rounds: int, on_notice: OnNotice) -> None:
+        """Say that the budget keeps fewer rounds than the ring may go back."""
+        members = len(self.ring.members)
+        kept = self.setup.disk.kept(self.setup.state / f"round-{rounds:06d}", members)
+        if kept < members + 2:
+            on_notice(
+                f"warning: the disk budget keeps {kept} rounds, and the ring may go back {members + 2}; if it goes back "
+                "further than this site has, this site continues from the oldest round that it kept"
+            )
 
     def _read_data(self, on_notice: OnNotice) -> tuple[dict[str, Any] | None, Standardiser | None]:
         """This site's data, checked: how they are stored, and how they were standardised; None if an app has them."""
@@ -291,9 +328,10 @@ class Node:
         stopped_by: tuple[str, ...] = ()
         facts = {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()}
         self.log.event("started", facts | self._from)
+        self._supervisor.ready()
         consent.start()
         try:
-            self.consent.await_all()
+            self.consent.await_all(self._supervisor.alive)
             self.driver.begin()
             clock.start()
             loop.run()
@@ -343,8 +381,12 @@ class Node:
 
     def _each_tick(self) -> None:
         self.server.cancel_unmoved(self.ring.patience)
+        since = self._loop.working_since
+        if since is None or time.monotonic() - since < self.ring.stalled:  # else it hangs: the watchdog may end it
+            self._supervisor.alive()
 
     def _close(self, listening: Any, clock: threading.Thread, consent: threading.Thread) -> None:
+        self._supervisor.stopping()
         self._stop.set()
         self.consent.close()
         for thread in (clock, consent):

@@ -9,8 +9,8 @@ from typing import Any
 
 from firma.errors import BadInput
 from firma.peer.ring_file import read_ring
-from firma.peer.runtime.event_log import parts
 from firma.peer.runtime.json_lines import lines_of
+from firma.peer.runtime.rotating_lines import parts
 from firma.peer.runtime.state_folder import holder
 from firma.tasks.task import MAIN, TITLES
 
