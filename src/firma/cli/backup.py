@@ -58,5 +58,7 @@ def _show(made: "Backup", json: bool, where: dict[str, Any], told: str) -> None:
         found = {"federation": made.federation, "site": made.site, "rounds": made.rounds, "ring": made.ring}
         print_json(where | found | {"files": sorted(made.files)})
         return
-    typer.echo(f"{made.federation}{f', {made.site}' if made.site else ''}: round {made.rounds}, {len(made.files)} files")
+    typer.echo(
+        f"{made.federation}{f', {made.site}' if made.site else ''}: round {made.rounds}, {len(made.files)} files"
+    )
     typer.echo(told)

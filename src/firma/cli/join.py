@@ -36,7 +36,9 @@ _DISK = (
     "Megabytes that the state folder may take: logs are cut and old rounds dropped, never the two newest. Default: 64 MB "
     "for each log, and two rounds more than there are members."
 )
-_LOG_JSON = "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
+_LOG_JSON = (
+    "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
+)
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 

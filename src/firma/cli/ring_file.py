@@ -50,16 +50,17 @@ def ring_file(
     columns: Annotated[
         str,
         typer.Option(
-            help="Names of the features of a table, in order, separated by commas; replaces --shape. A site whose "
-            "columns are in another order is put right, one that lacks some is refused."
+            help="Names of the features of a table, in order, separated by commas, each with its type if that is "
+            "agreed: age:integer,weight:number,smoker:binary; replaces --shape. A site whose columns are in another "
+            "order is put right, one that lacks some or has other types is refused."
         ),
     ] = "",
     columns_of: Annotated[
         str,
         typer.Option(
             metavar="FILE",
-            help="Take the columns from this table, names and order alone, in place of --columns; FILE:COLUMN names "
-            "its label column.",
+            help="Take names, types and order of the columns from this table, and no value, in place of --columns; "
+            "FILE:COLUMN names its label column.",
         ),
     ] = "",
     task: Annotated[
@@ -139,9 +140,9 @@ def ring_file(
         else:
             if model == "mlp":  # its sizes are settings of the run
                 settings, parameters = settings | parameters, {}
-            features = _columns(columns, columns_of)
+            features, types = _columns(columns, columns_of)
             agreed = {
-                "shape": _shape(shape or str(len(features) or "")), "columns": features, "labels": _labels(labels),
+                "shape": _shape(shape or str(len(features) or "")), "columns": features, "types": types, "labels": _labels(labels),
                 "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
                 "edges": _edges(edges),
             } | ({"dtype": dtype} if dtype else {})  # fmt: skip
@@ -212,18 +213,29 @@ def _renewed(state: Path, member: list[Path], after: int | None) -> "Ring":
     return renewed(read_ring(state / "ring.toml"), [read_site(each) for each in member], after or done)
 
 
-def _columns(names: str, table: str) -> list[str]:
-    """The features of a table in order, as named on the command line or in the first line of a file."""
+def _columns(names: str, table: str) -> tuple[list[str], list[str]]:
+    """The features of a table in order and their types, as named on the command line or as a file has them."""
+    from typing import get_args
+
+    from firma.peer.ring_file import ColumnType
+    from firma.peer.runtime.site_data import column_types
+
     if names and table:
         raise BadInput("--columns cannot be combined with --columns-of")
     if not table:
-        return [name.strip() for name in names.split(",")] if names else []
+        given = [name.strip().rpartition(":") for name in names.split(",")] if names else []
+        split = [(name, kind) if name and kind in get_args(ColumnType) else (f"{name}{colon}{kind}", "")
+                 for name, colon, kind in given]  # fmt: skip
+        if any(kind for _, kind in split) and not all(kind for _, kind in split):
+            untyped = next(name for name, kind in split if not kind)
+            raise BadInput(f"--columns: {untyped!r} has no type, but others have; write {untyped}:number, for example")
+        return [name for name, _ in split], [kind for _, kind in split if kind]
     from firma.data.dataset import load_dataset
 
-    found = load_dataset(table, one_class=True).columns
-    if not found:
+    found = load_dataset(table, one_class=True)
+    if not found.columns:
         raise BadInput(f"--columns-of {table!r}: its columns have no names; pass a .csv or .parquet file, or --columns")
-    return list(found)
+    return list(found.columns), list(column_types(found))
 
 
 def _app(flower: Path) -> dict[str, object]:

@@ -36,7 +36,9 @@ def stop(
 
     copy = state / "ring.toml"
     if ring is None and not copy.exists():
-        raise BadInput(f"state folder {str(state)!r}: no ring.toml there; pass the ring file, or the --state of firma join")
+        raise BadInput(
+            f"state folder {str(state)!r}: no ring.toml there; pass the ring file, or the --state of firma join"
+        )
     agreed = read_ring(ring or copy)
     own = load_identity(identity, passphrase_from(passphrase_file))
     name = agreed.names[agreed.place(own)]

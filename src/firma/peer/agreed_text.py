@@ -43,7 +43,8 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     changed = ", ".join(f"{name}={value}" for name, value in ring.set.items())
     yield "settings", f"preset {ring.preset}" + (f", changed: {changed}" if changed else "")
     if ring.flower is None:
-        yield "numbers", ", ".join(f"{name}={value}" for name, value in used_numbers(ring).items())
+        used = used_numbers(ring).items()
+        yield "numbers", ", ".join(f"{name}={'none' if value is None else value}" for name, value in used)
     if ring.row.order != "given":
         noise = f" (epsilon {ring.epsilon:g})" if ring.proportions == "noisy" else ""
         yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
@@ -122,7 +123,8 @@ def _task_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     kind = "tokens" if task.dtype == "int64" else f"numbers as they are, or bytes times {task.scale:.6g}"
     yield "inputs", f"shape {'x'.join(map(str, task.shape))}, {kind}"
     if task.columns:
-        yield "columns", ", ".join(task.columns)
+        kinds = [f" ({kind})" for kind in task.types] or [""] * len(task.columns)
+        yield "columns", ", ".join(f"{name}{of}" for name, of in zip(task.columns, kinds, strict=True))
     elif len(task.shape) == 1:
         yield "columns", "not listed, so nobody compares their order; --columns-of FILE lists those of a table"
     if ring.standardise:

@@ -157,7 +157,9 @@ def _acceptances(ring: Ring, me: int, statements: StatementFolder) -> Iterator[F
         if number != me and name in there:
             yield Finding(True, f"acceptance of {name}", "it has accepted this ring file")
         elif number != me:
-            yield Finding(False, f"acceptance of {name}", "not known to have accepted this ring file: firma accept there")
+            yield Finding(
+                False, f"acceptance of {name}", "not known to have accepted this ring file: firma accept there"
+            )
 
 
 def _data(ring: Ring, data: str) -> Iterator[Finding]:

@@ -29,8 +29,9 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
-    "kind": "classification", "edges": [], "columns": [],
+    "kind": "classification", "edges": [], "columns": [], "types": [],
 }  # fmt: skip
+ColumnType = Literal["number", "integer", "binary"]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -56,6 +57,7 @@ class Task(BaseModel):
     the parameters that are never trained, so that a site that would build another model notices.
 
     `columns` are the features of a table in their order; a site whose table has them in another order is put right.
+    `types` says of each whether it holds any number, integers, or 0 and 1 only; a site whose table has others is refused.
     """
 
     model_config = _STRICT
@@ -71,6 +73,7 @@ class Task(BaseModel):
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
     columns: tuple[str, ...] = ()
+    types: tuple[ColumnType, ...] = ()  # of the columns; empty: not agreed
     kind: TaskName = "classification"
     edges: tuple[float, ...] = ()
 
@@ -364,6 +367,10 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(columns)) < len(columns):
         raise BadInput("ring file: columns must not repeat")
+    if ring.task.types and len(ring.task.types) != len(columns):
+        raise BadInput(
+            f"ring file: {len(ring.task.types)} types for {len(columns)} columns; each column needs one, or none"
+        )
     if ring.flower is None:
         _check_task(ring)
 

@@ -47,7 +47,7 @@ from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.participation import Span, spans
 from firma.peer.runtime.promises import Promises, keep_published_proportions, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
-from firma.peer.runtime.site_data import check_inputs, column_notice
+from firma.peer.runtime.site_data import check_column_types, check_inputs, column_notice
 from firma.peer.runtime.state_folder import StateLock, claim, holder
 from firma.peer.runtime.supervisor import Supervisor
 from firma.peer.spoken import spoken
@@ -283,6 +283,7 @@ class Node:
             return None, None
         own = load_own(setup.data, ring.task)
         check_inputs(own, setup.data)
+        check_column_types(own, setup.data, ring.task)
         unchecked = column_notice(own, ring.task)
         if unchecked:
             on_notice(f"warning: {unchecked}")

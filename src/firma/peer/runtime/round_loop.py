@@ -5,8 +5,10 @@ driver, and reports back. Everything else of a member runs beside it on other th
 """
 
 import math
+import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,12 +38,15 @@ from firma.peer.runtime.events import (
     Send,
     Train,
     Trained,
+    Work,
 )
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 from firma.tasks.diagnosis import diverged
+
+_LOOK = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ class RoundLoop:
         """Until the member has finished; raises what it fails with."""
         while True:
             self.working_since = None
-            work = self._driver.work.get()
+            work = self._next_work()
             if isinstance(work, Finish):
                 self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
                 return
@@ -119,6 +124,12 @@ class RoundLoop:
                 where = str(self._state)
                 why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
                 self._driver.on(Failed(why))
+
+    def _next_work(self) -> Work:
+        """Wait for work, and look up now and then: a signal that reached another thread does not wake this one."""
+        while True:
+            with suppress(queue.Empty):
+                return self._driver.work.get(timeout=_LOOK)
 
     def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
         match work:

@@ -43,7 +43,9 @@ class Supervisor:
     def _send(self, text: str) -> None:
         if not self._address or os.name != "posix":
             return
-        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address  # @: no file has its name
+        address = (
+            f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        )  # @: no file has its name
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
             line.settimeout(1.0)
             line.sendto(text.encode(), address)
