@@ -1,6 +1,7 @@
 """Five sites on one machine: real processes, real sockets, real TLS. `make ring` runs this.
 
-It runs the commands that five organisations would run: init, ring-file, accept, join, audit; docs/deploy.md explains them.
+It runs the commands that five organisations would run: init, ring-file, accept, join and audit;
+docs/deploy.md explains them.
 
     python examples/ring/five_sites.py results/ring --dataset mnist --rounds 3    # more samples per site
 """

@@ -168,7 +168,7 @@ def test_a_site_that_has_not_accepted_does_not_start(make_ring):
     forget(made)
     own = load_identity(made.identity(0))
     setup = Setup(made.ring, own, made.data(0), made.state(0))
-    with pytest.raises(BadInput, match="this site has not accepted the ring file .* sign it with firma accept"):
+    with pytest.raises(BadInput, match=r"this site has not accepted the ring file .* sign it with firma accept"):
         Node(setup, print)
     assert not made.state(0).exists()
     accept_all(made)
@@ -221,7 +221,7 @@ def test_a_member_with_another_ring_file_is_named_with_both_digests(make_ring, j
         f"bee: it has another ring file: its digest is {spoken(other.digest)}; this site's is "
         f"{spoken(made.ring.digest)}"
     )
-    wait_until(lambda: says in err.read_text(), 60, lambda: err.read_text())
+    wait_until(lambda: says in err.read_text(), 60, err.read_text)
     code, out, _ = command("doctor", made.path, "--identity", made.identity(0), "--wait", "20")
     assert (code, f"FAIL  bee: answers, but {says.removeprefix('bee: ')}" in out) == (1, True), out
 

@@ -238,7 +238,7 @@ def test_a_restored_site_breaks_no_promise(crew, tmp_path):
 def renewed_ring(made, done):
     """New keys and certificates for all members, in folders of their own, and the ring file that continues."""
     sites = []
-    for number, member in enumerate(made.ring.members):
+    for member in made.ring.members:
         identity = make_identity(made.folder / f"new-{member.name}", member.name)
         sites.append(Site(name=member.name, address=member.address, certificate=identity.certificate.decode()))
     return renewed(made.ring, sites, done)
@@ -370,7 +370,7 @@ def test_join_tells_systemd_and_writes_json_lines(make_ring, start, notify_socke
     env.pop("WATCHDOG_PID", None)
     with err.open("w") as stderr:
         member = start(running([*FIRMA, *join_words(made, 0, "--log-json")], stderr=stderr, env=env))
-    wait_until(lambda: received().count("WATCHDOG=1") >= 3, 60, lambda: err.read_text())
+    wait_until(lambda: received().count("WATCHDOG=1") >= 3, 60, err.read_text)
     assert received()[0] == "READY=1"
     wait_until(lambda: "waiting for bee" in err.read_text(), 60, "it waits")
     member.send_signal(signal.SIGSTOP)  # as if it hung: the supervisor hears nothing more

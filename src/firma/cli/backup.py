@@ -21,8 +21,8 @@ def backup(
 ) -> None:
     """Save the newest round of a state folder, its results and logs, in one file; firma join may run meanwhile.
 
-    The file never holds the site's promises: an old copy of them, put back, would let the site break them. The key is not
-    in it either; keep a copy of the identity folder elsewhere.
+    The file never holds the site's promises: an old copy of them, put back, would let the site break them. The key is
+    not in it either; keep a copy of the identity folder elsewhere.
 
     Example: firma backup firma-state backup-2026-11-18.zip
     """

@@ -33,8 +33,8 @@ _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. W
 _NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
 _DISK = (
-    "Megabytes that the state folder may take: logs are cut and old rounds dropped, never the two newest. Default: 64 MB "
-    "for each log, and two rounds more than there are members."
+    "Megabytes that the state folder may take: logs are cut and old rounds dropped, never the two newest. "
+    "Default: 64 MB for each log, and two rounds more than there are members."
 )
 _LOG_JSON = (
     "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."

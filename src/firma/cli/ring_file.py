@@ -142,9 +142,9 @@ def ring_file(
                 settings, parameters = settings | parameters, {}
             features, types = _columns(columns, columns_of)
             agreed = {
-                "shape": _shape(shape or str(len(features) or "")), "columns": features, "types": types, "labels": _labels(labels),
-                "scale": scale, "model": model, "model_set": parameters, "head": head, "kind": task,
-                "edges": _edges(edges),
+                "shape": _shape(shape or str(len(features) or "")), "columns": features, "types": types,
+                "labels": _labels(labels), "scale": scale, "model": model, "model_set": parameters, "head": head,
+                "kind": task, "edges": _edges(edges),
             } | ({"dtype": dtype} if dtype else {})  # fmt: skip
             learnt = {"task": stated(agreed, seed)}
         values = {

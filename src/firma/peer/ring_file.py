@@ -57,7 +57,7 @@ class Task(BaseModel):
     the parameters that are never trained, so that a site that would build another model notices.
 
     `columns` are the features of a table in their order; a site whose table has them in another order is put right.
-    `types` says of each whether it holds any number, integers, or 0 and 1 only; a site whose table has others is refused.
+    `types` says of each whether it holds any number, integers, or 0 and 1; a site whose table has others is refused.
     """
 
     model_config = _STRICT

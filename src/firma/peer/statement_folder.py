@@ -7,7 +7,6 @@ the member's signature is as good as none.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from firma.atomic_files import write_whole
 from firma.errors import BadInput

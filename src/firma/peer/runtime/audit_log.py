@@ -1,8 +1,8 @@
 """The audit log: everything that left this site, read off the bytes that were sent, and the verdict on it.
 
 It stays within its disk budget (`rotating_lines`). Before the oldest part goes, the verdict on it is added to
-`audit.jsonl.summary`: receivers and bytes, names of tensors and numbers, and every breach. So an audit always covers the
-whole run; of its oldest part it no longer has each message.
+`audit.jsonl.summary`: receivers and bytes, names of tensors and numbers, and every breach. So an audit always covers
+the whole run; of its oldest part it no longer has each message.
 """
 
 import hashlib

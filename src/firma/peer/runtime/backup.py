@@ -1,9 +1,9 @@
 """A backup of what a site has learnt, without its promises, so that restoring it can break none.
 
 Promises bind a site to what it has said to the others, and an old copy of them would let it say something else. So a
-backup holds the newest round, the results and the logs, and never `promises.json`; what is restored comes back as a site
-without promises and behind all others, whose view number is 0. It cannot vote against what it signed after the backup,
-and cannot claim a round in the ring's newest view, whatever it did between the backup and the loss.
+backup holds the newest round, the results and the logs, and never `promises.json`; what is restored comes back as a
+site without promises and behind all others, whose view number is 0. It cannot vote against what it signed after the
+backup, and cannot claim a round in the ring's newest view, whatever it did between the backup and the loss.
 """
 
 import hashlib

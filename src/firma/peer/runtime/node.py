@@ -30,8 +30,8 @@ from firma.peer.ring_file import Continues, Ring, check_continues, read_ring, ri
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.consent import FAREWELL, Consent, RingStopped
-from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.disk_budget import DiskBudget
+from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import Fail
 from firma.peer.runtime.local_training import (
@@ -100,7 +100,7 @@ class Setup:
     model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
     app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
-    disk: DiskBudget = DiskBudget()  # what the state folder may take
+    disk: DiskBudget = field(default_factory=DiskBudget)  # what the state folder may take
     log_to: TextIO | None = None  # the lines of the log go there too
 
 
@@ -183,12 +183,7 @@ class Node:
             told.append(text)
             on_notice(text)
 
-        self._statements = StatementFolder(ring, setup.identity)
-        if ring.names[self.me] in self._statements.lacking("accept"):
-            raise BadInput(
-                f"this site has not accepted the ring file (digest in words: {spoken(ring.digest)}); read it and sign "
-                "it with firma accept"
-            )
+        self._statements = self._accepted()
         self._check_certificates(notice)
         if setup.state.exists():  # else it is created after the data are found to be right
             self._claim(notice)
@@ -207,10 +202,8 @@ class Node:
                 f"state folder {where!r} already holds {held} rounds; pass --resume to continue, "
                 "or choose another folder"
             )
-        if ring.continues is not None and not checkpoint.any_in(setup.state):
-            self._take_over(ring.continues, notice)
-        elif setup.begin_with is not None and not checkpoint.any_in(setup.state):
-            checkpoint.begin(self.site, setup.begin_with)
+        if not checkpoint.any_in(setup.state):
+            self._begin(notice)
         promises = Promises(setup.state, ring)
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
@@ -245,6 +238,23 @@ class Node:
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
 
+    def _accepted(self) -> StatementFolder:
+        """What members have stated, this site's consent among it."""
+        found = StatementFolder(self.ring, self.setup.identity)
+        if self.ring.names[self.me] in found.lacking("accept"):
+            raise BadInput(
+                f"this site has not accepted the ring file (digest in words: {spoken(self.ring.digest)}); read it and "
+                "sign it with firma accept"
+            )
+        return found
+
+    def _begin(self, on_notice: OnNotice) -> None:
+        """Put a site without a state of its own where an earlier ring left it, if there was one."""
+        if self.ring.continues is not None:
+            self._take_over(self.ring.continues, on_notice)
+        elif self.setup.begin_with is not None:
+            checkpoint.begin(self.site, self.setup.begin_with)
+
     def _take_over(self, continues: Continues, on_notice: OnNotice) -> None:
         """Begin where the ring that this one continues has left this site."""
         old = self.setup.begin_with
@@ -271,8 +281,8 @@ class Node:
         kept = self.setup.disk.kept(self.setup.state / f"round-{rounds:06d}", members)
         if kept < members + 2:
             on_notice(
-                f"warning: the disk budget keeps {kept} rounds, and the ring may go back {members + 2}; if it goes back "
-                "further than this site has, this site continues from the oldest round that it kept"
+                f"warning: the disk budget keeps {kept} rounds, and the ring may go back {members + 2}; if it goes "
+                "back further than this site has, this site continues from the oldest round that it kept"
             )
 
     def _read_data(self, on_notice: OnNotice) -> tuple[dict[str, Any] | None, Standardiser | None]:

@@ -57,7 +57,7 @@ def check_column_types(own: Dataset, path: str, task: Task) -> None:
                 what = "0 and 1" if agreed == "binary" else "integers"
                 raise BadInput(
                     f"data = {path!r}: column {name!r} is {agreed} in the ring file, {what} only, but {half} row "
-                    f"{row + 1} has {float(values[row]):g}; correct the data, or agree on a ring file with {name}:number"
+                    f"{row + 1} has {float(values[row]):g}; correct it, or agree on a ring file with {name}:number"
                 )
 
 
