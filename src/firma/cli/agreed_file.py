@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 def ring_document(path: Path, ring: "Ring") -> dict[str, Any]:
     """All that was agreed, for --json."""
-    from firma.peer.agreed_text import used_numbers
     from firma.peer.identity import fingerprint, fingerprint_bytes
     from firma.peer.spoken import spoken
+    from firma.peer.used_settings import used_numbers
 
     members = [
         {

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from firma.peer.runtime.consent import Consent
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.runtime.node import random_process, terms_of
 from firma.peer.runtime.site_data import data_findings
+from firma.peer.spoken import differing
 from firma.peer.statement_folder import StatementFolder
-from firma.peer.transport.client import connect, differing, reason
+from firma.peer.transport.client import connect, exchange_statements, reason
 from firma.peer.transport.server import Server
 from firma.peer.wire.heartbeat import PROBING, Heartbeat, decode_heartbeat, heartbeat
 from firma.peer.wire.message import Header, Verdict
@@ -88,7 +88,7 @@ def probe(
         return
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
     statements = StatementFolder(ring, identity)
-    consent = Consent(ring, me, statements, partial(_exchange, ring, identity), lambda: None, lambda text: None)
+    consent = _consent(ring, me, identity, statements)
     yield _own_acceptance(statements, ring.names[me])
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     try:
@@ -114,13 +114,10 @@ def probe(
     try:
         deadline = time.monotonic() + wait
         for number in range(len(ring.members)):
-            finding = _ask(ring, identity, number, terms, probing(), deadline, number == me)
-            if finding.passed and number != me:
-                consent.tell_member(number)
-            yield finding
-        yield from _acceptances(ring, me, statements)
+            yield _ask(ring, identity, number, terms, probing(), deadline, number == me)
         if server is not None:
             time.sleep(max(0.0, min(deadline - time.monotonic(), 2.0)))  # others may still be asking
+        yield from _acceptances(ring, me, consent, statements)
     finally:
         if server is not None:
             server.stop(0.2).wait()
@@ -135,13 +132,17 @@ def _validity(ring: Ring, number: int) -> Finding:
     return Finding(True, about, found.warning() or f"valid until {found.last:%Y-%m-%d}")
 
 
-def _exchange(ring: Ring, identity: Identity, member: int, raw: bytes, timeout: float) -> bytes:
-    """Statements for statements, over a connection of their own."""
-    line = connect(identity, ring, member)
-    try:
-        return bytes(line.statements(raw, timeout=timeout))
-    finally:
-        line.channel.close()
+def _consent(ring: Ring, me: int, identity: Identity, statements: StatementFolder) -> Consent:
+    """The exchange of statements, each over a connection of its own."""
+
+    def exchange(member: int, raw: bytes, timeout: float) -> bytes:
+        line = connect(identity, ring, member)
+        try:
+            return exchange_statements(line, raw, timeout)
+        finally:
+            line.channel.close()
+
+    return Consent(ring, me, statements, exchange, lambda: None, lambda text: None)
 
 
 def _own_acceptance(statements: StatementFolder, name: str) -> Finding:
@@ -150,8 +151,14 @@ def _own_acceptance(statements: StatementFolder, name: str) -> Finding:
     return Finding(False, "acceptance", "this site has not accepted this ring file: read and sign it with firma accept")
 
 
-def _acceptances(ring: Ring, me: int, statements: StatementFolder) -> Iterator[Finding]:
-    """Which of the others have accepted, as far as is known after all that answered were asked."""
+def _acceptances(ring: Ring, me: int, consent: Consent, statements: StatementFolder) -> Iterator[Finding]:
+    """Which of the others have accepted, as far as is known after all that are there were asked.
+
+    One exchange between two sites is enough for both, and each asks while its own server still answers.
+    """
+    for number in range(len(ring.members)):
+        if number != me:
+            consent.tell_member(number)
     there = statements.by("accept")
     for number, name in enumerate(ring.names):
         if number != me and name in there:

@@ -14,8 +14,9 @@ import grpc
 
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.events import PeerLost
+from firma.peer.spoken import ANOTHER, differing
 from firma.peer.statement_folder import StatementFolder
-from firma.peer.transport.client import ANOTHER, differing, reason
+from firma.peer.transport.client import reason
 from firma.peer.wire.statements import Statement, decode_statements, encode_statements
 from firma.peer.wire.terms import WireError
 

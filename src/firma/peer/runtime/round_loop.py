@@ -107,29 +107,33 @@ class RoundLoop:
 
     def run(self) -> None:
         """Until the member has finished; raises what it fails with."""
-        while True:
+        while self.step(self._next_work()):
             self.working_since = None
-            work = self._next_work()
-            if isinstance(work, Finish):
-                self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
-                return
-            if isinstance(work, Fail):
-                raise work.error
-            self.working_since = time.monotonic()
-            try:
-                self._carry_out(work)
-            except (BadInput, WireError) as error:
-                self._driver.on(Failed(str(error)))
-            except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
-                where = str(self._state)
-                why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
-                self._driver.on(Failed(why))
+
+    def step(self, work: Work) -> bool:
+        """Carry out one piece of work; False if it was the last one."""
+        if isinstance(work, Finish):
+            self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
+            return False
+        if isinstance(work, Fail):
+            raise work.error
+        try:
+            self._carry_out(work)
+        except (BadInput, WireError) as error:
+            self._driver.on(Failed(str(error)))
+        except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
+            where = str(self._state)
+            why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
+            self._driver.on(Failed(why))
+        return True
 
     def _next_work(self) -> Work:
         """Wait for work, and look up now and then: a signal that reached another thread does not wake this one."""
         while True:
             with suppress(queue.Empty):
-                return self._driver.work.get(timeout=_LOOK)
+                work = self._driver.work.get(timeout=_LOOK)
+                self.working_since = time.monotonic()
+                return work
 
     def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
         match work:

@@ -60,12 +60,12 @@ class Status:
             yield f"  in the ring: {', '.join(self.members)}"
         if self.missing:
             yield f"  not in it: {', '.join(self.missing)}"
-        if self.asked:
-            yield f"  asked to stop: {', '.join(self.asked)} ({len(self.asked)} of the {self.needed} that are needed)"
         if self.condition and self.process:
             yield f"  {self.condition}"
         if self.ended and not self.process and not self.finished:
             yield f"  ended: {self.ended}"
+        if self.asked:
+            yield f"  asked to stop: {', '.join(self.asked)} ({len(self.asked)} of the {self.needed} that are needed)"
         if self.since is not None:
             yield f"  last event {_duration(self.since)} ago"
 

@@ -14,7 +14,7 @@ from firma.encoding import Bytes
 from firma.peer.identity import Identity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
-from firma.peer.spoken import spoken
+from firma.peer.spoken import differing
 from firma.peer.transport.send_queue import SendQueue
 from firma.peer.transport.server import SERVICE
 from firma.peer.transport.tls import channel
@@ -54,20 +54,24 @@ class Outcomes(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """The calls that a member answers."""
+    """The three calls that a member answers."""
 
     channel: Any
     heartbeat: Any
     send: Any
     control: Any
-    statements: Any
 
 
 def connect(identity: Identity, ring: Ring, member: int) -> Connection:
     """A connection to a member; nothing is sent yet."""
     way = channel(identity, ring.members[member])
     calls = (way.unary_unary(f"/{SERVICE}/Hello"), way.stream_unary(f"/{SERVICE}/Send"))
-    return Connection(way, *calls, *(way.unary_unary(f"/{SERVICE}/{name}") for name in ("Note", "Statements")))
+    return Connection(way, *calls, way.unary_unary(f"/{SERVICE}/Note"))
+
+
+def exchange_statements(connection: Connection, raw: bytes, timeout: float) -> bytes:
+    """Hand a member statements and return what it answers with."""
+    return bytes(connection.channel.unary_unary(f"/{SERVICE}/Statements")(raw, timeout=timeout))
 
 
 class Client:
@@ -160,6 +164,10 @@ class Client:
         except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
             self._outcomes.unreachable(member, reason(error))
 
+    def statements(self, member: int, raw: bytes, timeout: float) -> bytes:
+        """Exchange statements with a member; `grpc.RpcError` if it cannot be reached."""
+        return exchange_statements(self._connections[member], raw, timeout)
+
     def control(self, member: int, raw: bytes) -> None:
         """Send a control message once; its answer, if there is one, is handed on."""
         if not self._stop.is_set():
@@ -176,24 +184,12 @@ class Client:
         except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
             self._outcomes.unreachable(member, reason(error))
 
-    def statements(self, member: int, raw: bytes, timeout: float) -> bytes:
-        """Exchange statements with a member; `grpc.RpcError` if it cannot be reached."""
-        return bytes(self._connections[member].statements(raw, timeout=timeout))
-
     def close(self) -> None:
         """Stop sending and close the connections."""
         self._stop.set()
         self.queue.close()
         for connection in self._connections.values():
             connection.channel.close()
-
-
-ANOTHER = "it has another ring file"
-
-
-def differing(theirs: bytes, ours: bytes) -> str:
-    """That a member has another ring file, with both digests as words."""
-    return f"{ANOTHER}: its digest is {spoken(theirs)}; this site's is {spoken(ours)}"
 
 
 def reason(error: Exception) -> str:

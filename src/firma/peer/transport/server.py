@@ -22,6 +22,7 @@ from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 
 SERVICE = "firma.Ring"
+AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
 
 
 class Receiver(Protocol):
@@ -49,9 +50,6 @@ class Receiver(Protocol):
         """A message that had stopped moving was ended."""
 
 
-AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
-
-
 class Server:
     """The handlers of the calls and what they share."""
 
@@ -77,10 +75,10 @@ class Server:
         handler = grpc.method_handlers_generic_handler(
             SERVICE,
             {
+                "Statements": grpc.unary_unary_rpc_method_handler(self.answer_statements),
                 "Hello": grpc.unary_unary_rpc_method_handler(self.answer_heartbeat),
                 "Send": grpc.stream_unary_rpc_method_handler(self.answer_send),
                 "Note": grpc.unary_unary_rpc_method_handler(self.answer_control),
-                "Statements": grpc.unary_unary_rpc_method_handler(self.answer_statements),
             },
         )
         members = len(self.ring.members)
@@ -98,6 +96,15 @@ class Server:
         if received is not None and not received.agrees(self._terms):
             received = None
         return self._receiver.heartbeat(sender, received).encode()
+
+    def answer_statements(self, raw: bytes, context: Any) -> bytes:
+        """Statements for statements, or nothing."""
+        sender = self._sender(context)
+        try:
+            return self._statements(sender, raw) if self._statements is not None else b""
+        except WireError as error:
+            self._receiver.turned_down("statements", self.ring.names[sender], str(error))
+            return b""
 
     def answer_send(self, parts: Iterator[bytes], context: Any) -> bytes:
         """Take one message. Whatever is wrong with it, the answer is a sentence and nothing changes."""
@@ -151,15 +158,6 @@ class Server:
             self._receiver.turned_down("note", self.ring.names[sender], str(error))
             return b""
         return self._receiver.control(sender, message)
-
-    def answer_statements(self, raw: bytes, context: Any) -> bytes:
-        """Statements for statements, or nothing."""
-        sender = self._sender(context)
-        try:
-            return self._statements(sender, raw) if self._statements is not None else b""
-        except WireError as error:
-            self._receiver.turned_down("statements", self.ring.names[sender], str(error))
-            return b""
 
     def cancel_unmoved(self, seconds: float) -> None:
         """End messages that have stopped moving for longer than this."""
