@@ -3,16 +3,18 @@
 import json
 import os
 import pty
+import select
 import shutil
 import subprocess
 import sys
+import termios
 from contextlib import ExitStack
 
 import pytest
 
 from firma.errors import BadInput
-from firma.peer.identity import load_identity
-from firma.peer.ring_file import ring_toml
+from firma.peer.identity import load_identity, make_identity
+from firma.peer.ring_file import checked, ring_toml
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.spoken import spoken
 from firma.peer.statement_folder import StatementFolder
@@ -145,21 +147,44 @@ def test_accept_shows_all_that_is_agreed_and_signs(command, make_ring, tmp_path)
     ), "a changed file is accepted by itself"
 
 
-def test_a_person_is_asked_on_the_terminal(make_ring):
-    made = make_ring("fibfl", 2, 1, "iid")
-    forget(made)
-    for answer, code in ((b"\n", 1), (b"y\n", 0)):
-        leader, follower = pty.openpty()
-        with ExitStack() as opened:
-            opened.callback(os.close, leader)
-            command = [*FIRMA, "accept", str(made.path), "--identity", str(made.identity(0))]
-            process = opened.enter_context(
-                running(command, stdin=follower, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            )
-            os.close(follower)
+def on_a_terminal(command, answers):
+    """Run a command whose terminal is a pseudo-terminal, and answer its questions; its exit code."""
+    leader, follower = pty.openpty()
+    own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", own, *command], stdin=follower, stdout=subprocess.DEVNULL, stderr=follower,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(follower)
+    try:
+        seen = b""
+        for question, answer in answers:
+            while question not in seen:
+                assert select.select([leader], [], [], 60)[0], seen
+                seen += os.read(leader, 4096)
+            if b"passphrase" in question:  # what is typed before it is hidden is thrown away
+                wait_until(lambda: not termios.tcgetattr(leader)[3] & termios.ECHO, 60, "nobody sees it")
             os.write(leader, answer)
-            assert process.wait(60) == code
-        accepted = StatementFolder(made.ring, load_identity(made.identity(0))).by("accept")
+        return process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+
+
+def test_a_person_is_asked_on_the_terminal(make_ring):
+    """First for the passphrase of an encrypted key, then for consent."""
+    made = make_ring("fibfl", 2, 1, "iid")
+    shutil.rmtree(made.identity(0))
+    new = make_identity(made.identity(0), "ant", passphrase=b"word")
+    values = made.ring.model_dump(mode="json", exclude=made.ring.absent)
+    values["members"][0]["certificate"] = new.certificate.decode()
+    ring = checked(values)
+    made.path.write_text(ring_toml(ring))
+    words = [*FIRMA, "accept", str(made.path), "--identity", str(made.identity(0))]
+    for answer, code in ((b"\n", 1), (b"y\n", 0)):
+        assert on_a_terminal(words, [(b"passphrase of the key", b"word\n"), (b"[y/N]", answer)]) == code
+        accepted = StatementFolder(ring, load_identity(made.identity(0), lambda: b"word")).by("accept")
         assert accepted == (("ant",) if code == 0 else ())
 
 

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +29,13 @@ _FILES = ("ring.toml", "site.json", "standardiser.json", "proportions.json", "re
 _LOGS = ("log.jsonl", "audit.jsonl")
 _NAME = re.compile(
     r"ring\.toml|site\.json|standardiser\.json|proportions\.json|result\.json|audit\.jsonl\.summary"
-    r"|(log|audit)\.jsonl(\.[0-9])?|round-[0-9]{6}/(state\.json|state\.safetensors)"
+    r"|(log|audit)\.jsonl(\.[0-9])?|round-[0-9]{6,7}/(state\.json|state\.safetensors)"
 )
 _LARGEST = 1 << 40
+_DAMAGED = (
+    ValueError, KeyError, TypeError, AttributeError, RuntimeError, EOFError, IndexError, OverflowError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip  # what the library raises for a file that is no archive, or a damaged one
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ def make_backup(state: Path, file: Path) -> Backup:
             if not left:
                 raise BadInput(f"state folder {str(state)!r} changes too fast to be backed up; try again") from None
     ring = read_ring(state / "ring.toml")
-    rounds = max(int(name[6:12]) for name in contents if name.startswith("round-"))
+    rounds = int(next(name for name in contents if name.startswith("round-")).partition("/")[0].removeprefix("round-"))
     hashes = {name: hashlib.sha256(raw).hexdigest() for name, raw in contents.items()}
     try:
         site = str(json.loads(contents["site.json"])["site"])
@@ -124,6 +130,10 @@ def restore_backup(file: Path, state: Path) -> Backup:
     return made
 
 
+def _brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def _read(file: Path) -> tuple[Backup, dict[str, bytes]]:
     try:
         with zipfile.ZipFile(file) as archive:
@@ -147,6 +157,8 @@ def _read(file: Path) -> tuple[Backup, dict[str, bytes]]:
             raise ValueError("its round is of another ring file")
     except OSError as error:
         raise BadInput(f"backup file {str(file)!r}: cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise BadInput(f"backup file {str(file)!r}: not a backup of firma backup, or damaged ({error})") from None
+    except _DAMAGED as error:
+        raise BadInput(
+            f"backup file {str(file)!r}: not a backup of firma backup, or damaged ({_brief(error)})"
+        ) from None
     return made, contents
