@@ -206,4 +206,4 @@ def test_a_member_with_an_encrypted_key_trains(make_ring, tmp_path):
             ]  # fmt: skip
             with (tmp_path / "word").open() as word:
                 members.append(processes.enter_context(running(command, stdin=word, stdout=subprocess.DEVNULL)))
-        assert [member.wait(60) for member in members] == [0, 0]
+        assert [member.wait(180) for member in members] == [0, 0]
