@@ -44,15 +44,16 @@ def score(arguments):
     path = arguments.out
     done = {_key(json.loads(line)) for line in path.read_text().splitlines()} if path.exists() else set()
     for dataset, scenario in PLACES:
-        if arguments.dataset and dataset not in arguments.dataset:
+        if dataset not in (arguments.dataset or [dataset]) or scenario not in (arguments.scenario or [scenario]):
             continue
         whole = firma.load_dataset(dataset)
         some = replace(
             whole, x_train=whole.x_train[:: arguments.every], y_train=whole.y_train[:: arguments.every]
         )  # fmt: skip
-        for number in range(4):
+        own = [json.loads(each) for each in arguments.settings or ()]
+        for number in range(len(own) or 4):
             for method in arguments.method or CHOSEN:
-                settings = tries(method, arguments.every)[number]
+                settings = (own or tries(method, arguments.every))[number]
                 line = {
                     "dataset": dataset, "scenario": scenario, "method": method, "seed": 0, "every": arguments.every,
                     "rounds": arguments.rounds, "settings": settings,
@@ -87,25 +88,28 @@ def show(path):
     runs = defaultdict(dict)
     for line in path.read_text().splitlines():
         run = json.loads(line)
-        runs[run["method"], json.dumps(run["settings"])][run["dataset"], run["scenario"]] = run
+        runs[run["method"], run["every"], json.dumps(run["settings"])][run["dataset"], run["scenario"]] = run
     places = [place for place in PLACES if any(place in found for found in runs.values())]
     titles = " | ".join(f"{dataset} {scenario}" for dataset, scenario in places)
-    sys.stdout.write(f"| method | changes | {titles} | mean |\n|---|---|" + "---|" * (len(places) + 1) + "\n")
+    sys.stdout.write(
+        f"| method | samples | changes | {titles} | mean |\n|---|---|---|" + "---|" * (len(places) + 1) + "\n"
+    )
 
     def average(found):
         return mean(run["mean_accuracy"] for run in found.values()) if len(found) == len(places) else 0.0
 
-    for method, settings in sorted(runs, key=lambda tried: (tried[0], -average(runs[tried]))):
-        found = runs[method, settings]
-        cells = [
-            f"{100 * found[place]['mean_accuracy']:.1f} ({100 * found[place]['worst_client']:.1f})"
-            if place in found
-            else "-"
-            for place in places
-        ]
+    def cell(run):
+        if run is None:
+            return "-"
+        worst = "" if run["worst_client"] is None else f" ({100 * run['worst_client']:.1f})"
+        return f"{100 * run['mean_accuracy']:.1f}{worst}"
+
+    for method, every, settings in sorted(runs, key=lambda tried: (tried[:2], -average(runs[tried]))):
+        found = runs[method, every, settings]
+        cells = [cell(found.get(place)) for place in places]
         changes = ", ".join(f"{name} {value}" for name, value in json.loads(settings).items()) or "none"
         total = f"{100 * average(found):.2f}" if average(found) else "-"
-        sys.stdout.write(f"| `{method}` | {changes} | {' | '.join(cells)} | {total} |\n")
+        sys.stdout.write(f"| `{method}` | 1/{every} | {changes} | {' | '.join(cells)} | {total} |\n")
 
 
 def main():
@@ -113,6 +117,13 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("benchmarks/choices_30_rounds.jsonl"))
     parser.add_argument("--dataset", action="append")
     parser.add_argument("--method", action="append")
+    parser.add_argument("--scenario", action="append")
+    parser.add_argument(
+        "--settings",
+        action="append",
+        metavar="JSON",
+        help='in place of the four tries, such as {"extractor_epochs": 5}',
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--every", type=int, default=1, help="take every n-th training sample")
     parser.add_argument("--show", type=Path)
