@@ -1,6 +1,7 @@
 """One insider of five: whatever it signs, no completed round is lost, and nobody stops for longer than is stated."""
 
 from contextlib import ExitStack
+from itertools import pairwise
 
 import pytest
 
@@ -9,7 +10,7 @@ from firma.peer.membership.views import Seat, View
 from firma.peer.runtime import checkpoint
 
 from . import insider
-from .crew import FAULTS, Crew
+from .crew import Crew
 from .test_virtual import assert_replayed
 from .virtual import Network, World
 
@@ -21,7 +22,7 @@ def gaps(world, member):
     """Seconds between rounds of a member, from its start to its end."""
     name = world.ring.members[member].name
     times = [when for when, who, what, *_ in world.history if who == name and what in ("started", "round", "ended")]
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]
 
 
 def assert_no_round_lost(world):
@@ -89,7 +90,7 @@ def test_waits_double_and_end_somewhere():
         if restraint.permits(4, now):
             answered.append(now)
         now += 0.25
-    waits = [after - before for before, after in zip(answered, answered[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(answered)]
     assert waits[:4] == [4.0, 8.0, 16.0, 32.0]
     assert set(waits[5:]) == {2.0 * LONGEST}
     assert restraint.permits(3, 0.0), "each proposer has its own"
@@ -97,7 +98,7 @@ def test_waits_double_and_end_somewhere():
 
 def test_a_member_that_loses_its_seat_again_and_again_waits_for_the_next():
     restraint, views = Restraint(2.0, insiders=1), [View(n, 0, (Seat(0, 1), Seat(1, n))) for n in range(1, 6)]
-    for before, after in zip(views, views[1:], strict=False):
+    for before, after in pairwise(views):
         restraint.view_decided(before, after, now=10.0)
     assert restraint.welcome(0, 10.0)
     assert not restraint.welcome(1, 13.9)
@@ -110,14 +111,11 @@ def crew(make_ring):
     with ExitStack() as crews:
 
         def make(rounds=100_000, pace=0.15):
-            each = Crew(make_ring("fibfl++:warmup=no", 5, rounds, "iid", patience=3.0, gathering=60.0), pace=pace)
+            each = Crew(make_ring("fibfl++:warmup=no", 5, rounds, "iid", patience=3.0, gathering=300.0), pace=pace)
             crews.callback(each.end)
             return each
 
         yield make
-
-
-FAULTS["insider"] = insider.install
 
 
 def live_with(ring, kind, more=12):
@@ -136,12 +134,12 @@ def live_with(ring, kind, more=12):
     ring.halt()
     for number in HONEST:
         done = [rounds for _, rounds in ring.rounds(number)]
-        for earlier, later in zip(done, done[1:], strict=False):
+        for earlier, later in pairwise(done):
             assert later >= earlier - 1, f"{kind}: from round {earlier} back to {later}"
         assert checkpoint.latest(ring.made.state(number)) >= max(done) - 1
     assert max(ring.views()) < 60, "no number is jumped to"
     times = {number: [event["time"] for event in ring.events(number, "round")] for number in HONEST}
-    return max(after - before for each in times.values() for before, after in zip(each, each[1:], strict=False))
+    return max(after - before for each in times.values() for before, after in pairwise(each))
 
 
 @pytest.mark.parametrize(
