@@ -11,6 +11,7 @@ from firma.peer.runtime import checkpoint
 
 from . import insider
 from .crew import Crew
+from .fuzz_insider import fuzzed
 from .test_virtual import assert_replayed
 from .virtual import Network, World
 
@@ -38,17 +39,28 @@ def assert_no_round_lost(world):
             assert facts[0].start >= min(here) - 1, facts[0]
 
 
-@pytest.mark.parametrize("kind", insider.LIES)
-def test_an_insider_in_a_virtual_ring_loses_nobody_a_round_and_stops_nobody_for_long(kind):
-    world = World(5, 60, seed=7, network=Network((0.001, 0.05)))
-    insider.plant(world, 4, kind)
-    world.start().run()
+def assert_unharmed(world):
+    """The honest four finish with the bits of their views, lose no round and do not stop for long."""
     assert {world.ends().get(member) for member in HONEST} == {"finished"}
     assert max(world.views()) < 20, "no number is jumped to"
     assert_no_round_lost(world)
     assert_replayed(world, *HONEST)
     stopped = max(max(gaps(world, member)) for member in HONEST)
     assert stopped < STATED * world.ring.patience, f"{stopped:.1f} s"
+
+
+@pytest.mark.parametrize("kind", insider.LIES)
+def test_an_insider_in_a_virtual_ring_loses_nobody_a_round_and_stops_nobody_for_long(kind):
+    world = World(5, 60, seed=7, network=Network((0.001, 0.05)))
+    insider.plant(world, 4, kind)
+    assert_unharmed(world.start().run())
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_mutated_control_messages_behind_a_valid_certificate_do_no_harm(seed):
+    world, sent = fuzzed(seed)
+    assert sent > 300
+    assert_unharmed(world)
 
 
 def test_endless_proposals_stop_an_unrestrained_ring(monkeypatch):

@@ -36,7 +36,7 @@ SMALL = [
 ]
 LARGE = [
     (3, Bounds(2), 70_440),
-    (3, Bounds(2, crashes=1, proposers=(0, 1)), None),
+    (3, Bounds(2, crashes=1, proposers=(0, 1)), 255_703),
     (3, Bounds(2, rounds=1, views=2), None),
     (4, Bounds(1, crashes=1), None),
     (5, Bounds(1), None),
