@@ -32,6 +32,7 @@ from firma.protocol import Participant
 from firma.schedule import plan
 from tests.processes import wait_until
 
+from . import insider
 from .conftest import NAMES
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -161,6 +162,7 @@ FAULTS = {
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
+    "insider": insider.install,
     "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
 
