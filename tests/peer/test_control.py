@@ -76,7 +76,7 @@ def test_a_changed_note_is_refused_or_is_another_note(note, data):
 def said(change):
     plain = {"view": None, "kind": "Promise", "body": {
         "ballot": [1, 0], "accepted": None,
-        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": []},
+        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [], "against": []},
     }}  # fmt: skip
     change(plain)
     return encode_control(TERMS, ControlMessage(None))[: -len(b'{"view": null}')] + json.dumps(plain).encode()

@@ -12,6 +12,7 @@ from random import Random
 import numpy as np
 
 from firma.mixing.ring_order import similarity, two_opt
+from firma.peer.membership.exclusion import left_out
 from firma.peer.membership.failure_detector import FailureDetector
 from firma.peer.membership.paxos import beginning
 from firma.peer.membership.views import Compose, MemberState, PaxosState, Rules
@@ -205,6 +206,8 @@ def _compose(ring: Ring) -> Compose:
     def compose(number: int, states: Mapping[int, MemberState]) -> tuple[int, tuple[int, ...]] | None:
         ready = {member: states[member] for member in sorted(states) if states[member].ready}
         needed = len(ring.members) if number == 1 else ring.needed  # a federation starts with everybody
+        for member in left_out({member: state.against for member, state in ready.items()}, needed):
+            del ready[member]
         return (beginning(ready), agreed_order(ring, ready)) if len(ready) >= needed else None
 
     return compose

@@ -38,6 +38,7 @@ class MemberState:
     rounds: int = 0  # completed in that view
     ready: bool = True
     shares: tuple[float, ...] = ()  # class proportions, where the ring is ordered by them
+    against: tuple[int, ...] = ()  # members with whom it cannot work at present, though they are alive; ascending
 
 
 @dataclass(frozen=True, slots=True)

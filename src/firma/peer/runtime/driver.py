@@ -35,7 +35,11 @@ from firma.peer.runtime.events import (
     HeartbeatAnswered,
     HeartbeatArrived,
     LogEvent,
+    Moved,
     Notice,
+    Probe,
+    ProbeArrived,
+    Probed,
     Progressed,
     Refused,
     Remember,
@@ -109,6 +113,8 @@ class Driver:
                     stamped = replace(heartbeat, clock=time.time())
                     send = self._client.last_heartbeat if last else self._client.heartbeat
                     sends.append(partial(send, stamped, _LAST if last else self._timeout))
+                case Probe(to):
+                    sends.append(partial(self._client.probe, to, 2 * self._timeout))
                 case CancelSends(view_number):
                     self._client.cancel(view_number)
                 case LogEvent(name, facts):
@@ -186,9 +192,17 @@ class Driver:
         answer = self.on(Announced(sender, header))
         return cast(Verdict, answer)  # every header is answered
 
-    def progressed(self, sender: int) -> None:
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
         """See `server.Receiver`."""
-        self.on(Progressed(sender))
+        self.on(Progressed(sender, tag, share))
+
+    def probed(self, sender: int) -> None:
+        """See `server.Receiver`."""
+        self.on(ProbeArrived(sender))
+
+    def call_back(self, sender: int) -> str:
+        """See `server.Receiver`."""
+        return self._client.call_back(sender)
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """See `server.Receiver`."""
@@ -219,6 +233,14 @@ class Driver:
     def refused(self, member: int, tag: Tag, why: str) -> None:
         """See `client.Outcomes`."""
         self.on(Refused(member, tag, why))
+
+    def moved(self, member: int, tag: Tag, share: float) -> None:
+        """See `client.Outcomes`."""
+        self.on(Moved(member, tag, share))
+
+    def probe_answered(self, member: int) -> None:
+        """See `client.Outcomes`."""
+        self.on(Probed(member))
 
     def alive(self, member: int) -> None:
         """See `client.Outcomes`."""

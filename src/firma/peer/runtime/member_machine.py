@@ -25,7 +25,9 @@ from firma.errors import BadInput
 from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
 from firma.peer.membership import paxos
+from firma.peer.membership.exclusion import Exclusions, Line, lines_of
 from firma.peer.membership.failure_detector import FailureDetector, Patience
+from firma.peer.membership.line_monitor import LineMonitor
 from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
 from firma.peer.membership.views import ControlMessage, MemberState, Memory, PaxosState, Rules, Step, View
 from firma.peer.runtime.admission import Inbox, exchange_sequence
@@ -49,8 +51,12 @@ from firma.peer.runtime.events import (
     HeartbeatAnswered,
     HeartbeatArrived,
     LogEvent,
+    Moved,
     Notice,
     PeerLost,
+    Probe,
+    ProbeArrived,
+    Probed,
     Progressed,
     Refused,
     Remember,
@@ -68,7 +74,19 @@ from firma.peer.runtime.events import (
     Unmoved,
     Unreachable,
 )
-from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, RUNNING, STALLED, WAITING, Heartbeat, heartbeat
+from firma.peer.wire.heartbeat import (
+    ASKING,
+    COMPLETING,
+    EXCHANGING,
+    FINISHED,
+    LEAVING,
+    PREPARING,
+    RUNNING,
+    STALLED,
+    WAITING,
+    Heartbeat,
+    heartbeat,
+)
 from firma.peer.wire.message import Header
 from firma.peer.wire.terms import Tag, Terms
 from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
@@ -116,6 +134,10 @@ class Member:
         self._paxos = PaxosState(start.me, start.state, start.memory or Memory())
         self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
         self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now)
+        self._lines = LineMonitor(self._detector)
+        self._exclusions = Exclusions(start.me, agreement.patience.silence)
+        self._refusals: set[int] = set()  # members whose refusals the operator was told of, in this view
+        self._next_probe = now
         self._phase: Phase = "waiting"
         self._busy: float | None = None  # since when it works without waiting for others
         self._done = start.state.rounds  # rounds that this site has behind it
@@ -184,18 +206,30 @@ class Member:
                 return self._control(sender, message, now, called=False)
             case Announced(sender, header):
                 return self._announced(sender, header, now)
-            case Progressed(sender):
+            case Progressed(sender, tag, share):
                 self._detector.heard(sender, now)
+                if tag is not None:
+                    self._lines.receiving(sender, tag, share, now)
+            case Moved(to, tag, share):
+                self._lines.sending(to, tag, share, now)
+            case ProbeArrived(sender):
+                self._detector.heard(sender, now)
+                self._lines.works(sender, receives=True)
+            case Probed(member):
+                self._detector.heard(member, now)
+                self._lines.works(member, sends=True)
             case Arrived(sender, header, message):
+                self._lines.arrived(sender, header.tag, now)
                 if self._inbox is not None:
                     self._inbox.store(sender, header, message)
             case Delivered(to, tag):
                 self._undelivered.discard((to, tag))
+                self._lines.delivered(to, tag, now)
             case Refused(to, tag, why):
-                if (to, tag) in self._undelivered:
-                    return self._fail(PeerLost(f"{self._agreement.names[to]} refuses a message ({why})"))
+                return self._refused(to, tag, why)
             case Unreachable(member, why):
                 self._detector.trouble[member] = why
+                self._lines.unreachable(member, why)
             case Unmoved(to, since):
                 return [Answer(self._detector.silent(to, now, since))]
             case Entered() if self._phase == "entering":
@@ -216,7 +250,7 @@ class Member:
         return []
 
     def _tick(self, now: float) -> list[Action]:
-        actions: list[Action] = []
+        actions = self._watch_lines(now)
         if self._phase != "failed":
             neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
             for move in self._proposer.look(self._paxos, neighbours, self._view_began, self._has_finished, now):
@@ -228,8 +262,77 @@ class Member:
     def _announced(self, sender: int, header: Header, now: float) -> list[Action]:
         self._detector.heard(sender, now)
         if self._inbox is not None:
-            return [Answer(self._inbox.admit(sender, header))]
+            verdict = self._inbox.admit(sender, header)
+            if verdict == "take":
+                self._lines.announced(sender, header.tag, now)
+            return [Answer(verdict)]
         return [Answer("stale" if header.tag[0] <= self._paxos.view_number else "early")]
+
+    # Lines to other members
+
+    def _refused(self, to: int, tag: Tag, why: str) -> list[Action]:
+        """A refusal is a matter between two: it is told once per view, and only if it lasts a view is proposed."""
+        if (to, tag) not in self._undelivered:
+            return []
+        self._lines.refused(to, tag, why)
+        if to in self._refusals:
+            return []
+        self._refusals.add(to)
+        name = self._agreement.names[to]
+        facts = {"member": name, "round": tag[1], "why": why}
+        text = f"{name} refuses this site's message of round {tag[1]} ({why}); it is sent again"
+        return [LogEvent("refused_by", facts), Notice(text)]
+
+    def _watch_lines(self, now: float) -> list[Action]:
+        """Who is waited for, and who must be complained of; tell the operator, and the others by a heartbeat."""
+        lines, number = self._lines, self._paxos.view_number
+        before = set(lines.complaints)
+        if self._current() and self._view is not None and self._phase != "failed":
+            assert self._inbox is not None  # it is current
+            missing: tuple[int, ...] = ()
+            if self._phase == "exchanging" and self._due is not None:
+                missing = self._inbox.missing(self._due.wait, self._tag(self._due))
+            lines.look(self._view, self._inbox.sequence.neighbours, missing, now)
+        else:
+            lines.rest(number)
+        if set(lines.complaints) != before:
+            self._next_heartbeat = now  # the others should know
+        said, awaited = lines.news(now)
+        actions: list[Action] = [Notice(text) for text in said]
+        if awaited is not None:
+            actions.append(LogEvent("awaiting", {"members": awaited}))
+        self._judge(now)
+        return actions + self._probes(now)
+
+    def _judge(self, now: float) -> None:
+        """What the complaints of all members mean for those that are in the ring, or want to be."""
+        broken, view = self._broken_lines(now), self._paxos.memory.view
+        self._exclusions.see(broken, now)
+        self._detector.complaints = self._lines.raised(self._paxos.view_number)
+        seats = view.order if view is not None else ()
+        others = [n for n in range(len(self._detector.names)) if n not in seats]
+        self._detector.barred = frozenset(n for n in others if self._exclusions.barred(n, broken, seats, now))
+
+    def _broken_lines(self, now: float) -> set[Line]:
+        """Lines between members that are there, of which one end complains."""
+        beats = self._detector.heartbeats
+        against = {n: beats[n].complaints for n in self._detector.alive(now) if n != self._me}
+        return lines_of(against | {self._me: tuple(self._lines.complaints)})
+
+    def _against(self, now: float) -> tuple[int, ...]:
+        """Members that this one would leave out of the next view although they are there."""
+        broken, view = self._broken_lines(now), self._paxos.memory.view
+        seats = view.order if view is not None else ()
+        own = {*self._lines.complaints, *self._lines.soon()}
+        others = self._exclusions.opinion(broken, seats, now) | self._exclusions.held(now)
+        return tuple(sorted((own | others) - {self._me}))
+
+    def _probes(self, now: float) -> list[Action]:
+        """Try the lines that this member, or the other end, complains of: they may work again."""
+        if now < self._next_probe:
+            return []
+        self._next_probe = now + max(min(self._agreement.patience.silence / 4, 15.0), 0.5)
+        return [Probe(n) for line in self._broken_lines(now) if self._me in line for n in line - {self._me}]
 
     # The agreement on views
 
@@ -274,12 +377,17 @@ class Member:
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
+            if before.memory.view is not None:
+                broken, alive = self._broken_lines(now), self._detector.alive(now)
+                self._exclusions.view_decided(before.memory.view, after.memory.view, broken, alive, now)
             actions += self._view_decided(after.memory.view, now)
         return actions, out
 
     def _view_decided(self, view: View, now: float) -> list[Action]:
         """Take the messages of a view from now on, or none if this process has no seat in it."""
         self._view_began = now
+        self._refusals.clear()
+        self._lines.view_began(now)
         if not self._paxos.seated:
             self._inbox = None
             text = f"view {view.number} was decided without this site; it asks to be let in again"
@@ -295,13 +403,31 @@ class Member:
 
     def _refresh(self, now: float) -> None:
         """What this member says about itself must be true now."""
-        self._paxos = replace(self._paxos, own=replace(self._paxos.own, ready=not self._stalled(now)))
+        own = replace(self._paxos.own, ready=not self._stalled(now), against=self._against(now))
+        self._paxos = replace(self._paxos, own=own)
 
     # Heartbeats
 
     def _heartbeat(self, status: int) -> Heartbeat:
-        tag = self._inbox.now if self._inbox is not None else (self._paxos.view_number, self._turn, 0)
-        return heartbeat(self._agreement.terms, self._paxos.own.process, tag, status)
+        (tag, doing), complaints = self._place, tuple(sorted(self._lines.complaints))
+        terms, process = self._agreement.terms, self._paxos.own.process
+        return heartbeat(terms, process, tag, status, doing=doing, complaints=complaints)
+
+    @property
+    def _place(self) -> tuple[Tag, int]:
+        """The exchange that this member is in, or trains for, and what it does about it."""
+        if self._inbox is None:
+            return (self._paxos.view_number, self._turn, 0), PREPARING
+        if self._view is None or self._view.number != self._inbox.sequence.view_number:
+            return self._inbox.now, PREPARING  # it still works for an older view
+        match self._phase:
+            case "exchanging" | "settling":
+                return self._inbox.now, EXCHANGING
+            case "scoring" | "saving" | "lingering" | "finished":
+                return self._inbox.now, COMPLETING
+            case "training":
+                return (self._view.number, self._done + 1, 0), PREPARING
+        return self._inbox.now, PREPARING
 
     @property
     def _turn(self) -> int:
@@ -487,6 +613,7 @@ class Member:
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
+        self._lines.exchange_began(tag, due.to, now)
         return [Send(member, tag, due.message) for member in due.to]
 
     def _reported(self, plan: RoundPlan) -> list[Action]:
@@ -521,6 +648,7 @@ class Member:
         arrived = self._inbox.take(self._due.wait, tag)
         if arrived is None:
             return []
+        self._lines.exchange_ended(now)
         self._arrived, self._phase, self._busy = arrived, "scoring", now
         chosen = arrived if self._verifies(self._plan()) else {}
         return [Score(tag, {sender: message.state.values for sender, message in chosen.items()})]
@@ -544,6 +672,7 @@ class Member:
 
     def _saved(self, rounds: int, now: float) -> list[Action]:
         self._done = rounds
+        self._lines.round_ended(now)
         if self._view is not None:
             self._paxos = paxos.completed(self._paxos, self._view.number, rounds)
         return self._next_round(now)
@@ -566,8 +695,9 @@ class Member:
                 self._wait()
                 return []
             return self._finish()
-        needed = set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}
-        return [] if needed & set(view.order) else self._finish()
+        needed = (set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}) & set(view.order)
+        limit = self._lines.training_limit  # a member that gets nowhere is not waited for any longer
+        return [] if any(now - self._detector.placed(n) <= limit for n in needed) else self._finish()
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"

@@ -1,7 +1,7 @@
 """Control messages and a member's memory as JSON: on the wire and on disk. Pure.
 
 They hold numbers of members, rounds and ballots, and class proportions where the ring is ordered by them. There is no
-place for a parameter. The JSON keys are those of protocol version 2, whatever the fields are called in Python.
+place for a parameter. The JSON keys are those of protocol version 3, whatever the fields are called in Python.
 """
 
 import json
@@ -101,7 +101,7 @@ def _body(body: Body) -> dict[str, Any]:
         case Promise(ballot, state, accepted):
             word = {
                 "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
-                "shares": list(state.shares),
+                "shares": list(state.shares), "against": list(state.against),
             }  # fmt: skip
             return {"ballot": list(ballot), "word": word, "accepted": _accepted(accepted)}
         case Accept(ballot, view):
@@ -154,7 +154,10 @@ class _Reader:
             raise ValueError("ready")
         process = self.whole(plain["process"], 0, (1 << 64) - 1)
         number, rounds = self.whole(plain["epoch"], 0, (1 << 32) - 1), self.whole(plain["rounds"], 0, self.rounds)
-        return MemberState(process, number, rounds, plain["ready"], shares)
+        against = tuple(self.whole(member, 0, self.members - 1) for member in plain["against"])
+        if list(against) != sorted(set(against)):
+            raise ValueError("against")
+        return MemberState(process, number, rounds, plain["ready"], shares, against)
 
     @staticmethod
     def whole(plain: Any, low: int, high: int) -> int:
