@@ -1,9 +1,13 @@
-"""Lines that carry heartbeats and no messages, whole rings under a virtual clock: who is left out, when, and for how long."""
+"""Lines that carry heartbeats and no messages, in whole rings under a virtual clock: who is left out, and how long."""
+
+from dataclasses import replace
 
 import pytest
 
 from firma.peer.membership.exclusion import Exclusions, left_out
+from firma.peer.membership.line_monitor import Complaint, Pace
 from firma.peer.membership.views import Seat, View
+from firma.peer.wire.heartbeat import EXCHANGING, PREPARING, decode_heartbeat
 from firma.peer.wire.message import REFUSED
 
 from .test_virtual import assert_finished, assert_replayed
@@ -13,13 +17,16 @@ PATIENCE = 2.0
 
 
 class BrokenLines:
-    """Messages and probes from one member to another that do not get through, though heartbeats do."""
+    """Messages from one member to another that do not get through, though heartbeats do; and heartbeats that lie."""
 
     def __init__(self):
-        self.cut, self.muted, self.refusing, self.liars = set(), set(), set(), set()
+        self.cut = set()  # (from, to): neither messages nor probes
+        self.muted = set()  # (from, to): no messages; probes get through, so the sender does it on purpose
+        self.refusing = set()
+        self.lies = {}  # member: what its heartbeats are turned into
 
     def receive(self, node, sender, parts, inner):
-        if (sender, node.number) in self.cut or (sender, node.number) in self.muted:
+        if (sender, node.number) in self.cut | self.muted:
             return None
         if node.number in self.refusing:
             return bytes([REFUSED]) + b"on principle"
@@ -28,28 +35,48 @@ class BrokenLines:
     def probed(self, node, sender, inner):
         return None if (sender, node.number) in self.cut else inner(node, sender)
 
+    def on(self, node, event, inner):
+        """What a member answers and sends; a liar's heartbeats say something else."""
+        answer = inner(node, event)
+        lie = self.lies.get(node.number)
+        return lie(answer) if lie and type(answer).__name__ == "Heartbeat" else answer
+
+    def beat(self, node, to, raw, inner):
+        lie = self.lies.get(node.number)
+        inner(node, to, lie(decode_heartbeat(raw)).encode() if lie else raw)
+
 
 @pytest.fixture
 def lines(monkeypatch):
     broken = BrokenLines()
-    receive, probed = VirtualNode.receive, VirtualNode.probed
-    monkeypatch.setattr(
-        VirtualNode, "receive", lambda node, sender, parts: broken.receive(node, sender, parts, receive)
-    )
-    monkeypatch.setattr(VirtualNode, "probed", lambda node, sender: broken.probed(node, sender, probed))
+    receive, probed, on, beat = VirtualNode.receive, VirtualNode.probed, VirtualNode.on, VirtualNode._heartbeat
+    patches = {
+        "receive": lambda node, sender, parts: broken.receive(node, sender, parts, receive),
+        "probed": lambda node, sender: broken.probed(node, sender, probed),
+        "on": lambda node, event: broken.on(node, event, on),
+        "_heartbeat": lambda node, to, raw: broken.beat(node, to, raw, beat),
+    }
+    for name, patch in patches.items():
+        monkeypatch.setattr(VirtualNode, name, patch)
     return broken
 
 
 def around(member, members):
+    """Lines from a member, and to it."""
     return {(member, other) for other in range(members)}, {(other, member) for other in range(members)}
 
 
-def notices(world, member=None):
-    return [text for _, name, _, text in world.of("notice") if member is None or name == member]
+def notices(world, *members):
+    return [text for _, name, _, text in world.of("notice") if not members or name in members]
 
 
 def rings(world):
     return [tuple(sorted(seat.member for seat in ring)) for _, (ring, _) in sorted(world.views().items())]
+
+
+def entered(world, number):
+    """When a view was first entered."""
+    return min(when for when, _, _, view in world.of("entered") if view.number == number)
 
 
 @pytest.mark.parametrize("members", [3, 5])
@@ -77,3 +104,73 @@ def test_a_member_that_is_alive_and_delivers_nothing_is_left_out(lines, members,
     left = next(when for when, _, _, view in world.of("entered") if view.number == 2)
     assert left < 1.5 + 3 * PATIENCE
     assert any("proposing a new view: bee: it" in text for text in notices(world))
+
+
+@pytest.mark.parametrize("method", ["frame", "frame:topology=all-gather", "fibfl++"])
+def test_in_other_kinds_of_mixing_too(lines, method):
+    world = World(5, 12, seed=2, patience=PATIENCE, method=method)
+    world.at(0.7, lambda: lines.cut.update(around(3, 5)[1]))
+    world.at(30.0, lambda: world.kill(3))
+    world.start().run()
+    assert_finished(world, 0, 1, 2, 4)
+    assert all("dog: it" in text for text in notices(world, "ant", "bee", "cat", "eel") if "new view" in text)
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (1, 0), (3, 4)])
+def test_of_two_ends_of_a_line_that_is_broken_one_way_one_is_left_out_until_the_line_works(lines, sender, receiver):
+    """Whichever end it is: the ring goes on, does not let it in before the line works, and then does."""
+    world = World(5, 400, seed=sender, patience=PATIENCE, method="fibfl++:warmup=no,order=given")
+    world.at(2.0, lambda: lines.cut.add((sender, receiver)))
+    world.at(20.0, lines.cut.clear)
+    world.start().run(until=1000)
+    assert_finished(world, *range(5))
+    sizes = [len(ring) for ring in rings(world)]
+    assert sizes == [5, 4, 5], "left out once, let in once"
+    (out,) = set(range(5)) - set(rings(world)[1])
+    assert out in (sender, receiver)
+    assert entered(world, 2) < 2.0 + 3 * PATIENCE
+    assert 20.0 < entered(world, 3) < 20.0 + 10 * PATIENCE
+    assert any("do not arrive: run firma doctor here" in text for text in notices(world))
+
+
+def test_a_member_that_is_mute_on_purpose_is_let_in_ever_more_seldom(lines):
+    """Its line works whenever it is tried: time alone keeps it out, twice as long every time."""
+    world = World(4, 1500, seed=5, patience=PATIENCE, training=0.1)
+    world.at(2.0, lambda: lines.muted.update(around(2, 4)[0]))
+    world.at(130.0, lambda: world.kill(2))
+    world.start().run(until=1000)
+    assert_finished(world, 0, 1, 3)
+    views = [(entered(world, number + 1), len(ring)) for number, ring in enumerate(rings(world)) if number]
+    let_in = [when for when, size in views if size == 4]
+    left_out_at = [when for when, size in views if size == 3]
+    assert 2 <= len(let_in) <= 4
+    absences = [back - out for out, back in zip(left_out_at, let_in, strict=False)]
+    assert all(later > 1.7 * earlier for earlier, later in zip(absences, absences[1:], strict=False)), absences
+    assert all(set(ring) >= {0, 1, 3} for ring in rings(world)), "nobody else is ever left out"
+
+
+@pytest.mark.parametrize("victims", [(4,), (4, 0)])
+def test_a_member_that_complains_of_honest_ones_is_soon_the_one_that_is_left_out(lines, victims):
+    """It accuses one neighbour, and when that one is gone, or back, the next one, or the same."""
+    world = World(5, 900, seed=3, patience=PATIENCE, training=0.1, method="fibfl++:warmup=no,order=given")
+    accused = []
+
+    def begin():
+        monitor = world.nodes[3].member._lines
+        judge = type(monitor).look
+
+        def look(view, neighbours, missing, now):
+            judge(monitor, view, neighbours, missing, now)
+            monitor.complaints |= {n: Complaint("a lie", view.number) for n in accused if n in view.order}
+
+        monitor.look = look
+
+    world.start()
+    world.at(1.0, begin)
+    for turn in range(30):
+        world.at(2.0 + 4 * turn, lambda turn=turn: accused.__setitem__(slice(None), [victims[turn % len(victims)]]))
+    world.at(125.0, lambda: world.kill(3))
+    world.run(until=2000)
+    finished = [n for n in range(5) if world.ends().get(n) == "finished"]
+    assert {0, 1, 2, 4} <= set(finished), world.ends()
+    assert_replayed(world, 0, 1, 2, 4)

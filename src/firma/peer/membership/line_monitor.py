@@ -234,8 +234,8 @@ class LineMonitor:
 
     # What the operator is told
 
-    def news(self, now: float) -> tuple[list[str], dict[str, str] | None]:
-        """What to say, and, if that has changed, who is waited for and why."""
+    def news(self, now: float) -> tuple[list[str], dict[str, dict[str, str | float]] | None]:
+        """What to say, and, if that has changed, who is waited for, for how long and why."""
         names, said = self.detector.names, list[str]()
         for member, wait in self.waits.items():
             told = self._told.get(member)
@@ -250,7 +250,10 @@ class LineMonitor:
             said.append(f"the wait for {names[member]} is over after {now - since:.0f} s")
         if not said:
             return [], None
-        return said, {names[member]: self.waits[member].text for member in self._told}
+        return said, {
+            names[member]: {"seconds": round(now - since, 1), "why": self.waits[member].text}
+            for member, (_, since) in self._told.items()
+        }
 
     def _unusual(self, member: int, kind: Kind) -> float:
         """Seconds after which a wait is worth a word: others may always train longer, but a line has its pace."""

@@ -327,6 +327,14 @@ class Member:
         others = self._exclusions.opinion(broken, seats, now) | self._exclusions.held(now)
         return tuple(sorted((own | others) - {self._me}))
 
+    def _blamed(self) -> str:
+        """Who complains of this site, in words."""
+        beats, names = self._detector.heartbeats, self._agreement.names
+        found = [names[n] for n, beat in beats.items() if self._me in beat.complaints]
+        if not found:
+            return ""
+        return f"; messages between it and {', '.join(found)} do not arrive: run firma doctor here"
+
     def _probes(self, now: float) -> list[Action]:
         """Try the lines that this member, or the other end, complains of: they may work again."""
         if now < self._next_probe:
@@ -390,7 +398,7 @@ class Member:
         self._lines.view_began(now)
         if not self._paxos.seated:
             self._inbox = None
-            text = f"view {view.number} was decided without this site; it asks to be let in again"
+            text = f"view {view.number} was decided without this site; it asks to be let in again{self._blamed()}"
             return [Notice(text)] if self._had_seat else []
         self._had_seat = True
         agreement, order = self._agreement, view.order

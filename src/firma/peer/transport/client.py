@@ -87,7 +87,7 @@ class Client:
 
     def __init__(self, identity: Identity, ring: Ring, me: int, terms: Terms, outcomes: Outcomes) -> None:
         self._connections = {n: connect(identity, ring, n) for n in range(len(ring.members)) if n != me}
-        self._terms, self._ring, self._outcomes = terms, ring, outcomes
+        self._identity, self._terms, self._ring, self._outcomes = identity, terms, ring, outcomes
         self.queue = SendQueue(4 * len(ring.members))
         self._cancelled = 0  # messages of views up to this one are no longer delivered
         self._stop = threading.Event()
@@ -223,7 +223,11 @@ class Client:
 
     def call_back(self, member: int) -> str:
         """Probe a member that has asked for it, now; "" if it answered, else what went wrong."""
-        return try_probe(self._connections[member], self._terms)
+        fresh = connect(self._identity, self._ring, member)  # the channel in use may be waiting to connect again
+        try:
+            return try_probe(fresh, self._terms)
+        finally:
+            fresh.channel.close()
 
     def close(self) -> None:
         """Stop sending and close the connections."""
