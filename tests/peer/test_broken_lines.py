@@ -77,3 +77,67 @@ def test_a_member_that_nobody_can_call_is_left_out_and_comes_back_when_they_can(
     ring.halt()
     assert len(ring.views()) <= 4, "it is not let in only to be left out again"
     assert_replayed(ring, 0, 1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (("no data", 2), "it says that it has sent its message"),
+        (("slow data", 2, 1.0), "it says that it has sent its message"),
+        (("never acknowledges", 2), "it does not acknowledge this site's message"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else "",
+)
+def test_the_others_complete_all_rounds_without_a_member_that(crew, fault, says):
+    """It is mute; or it sends a byte per second; or it takes messages and never acknowledges one. It is alive."""
+    ring = crew(4, 6, patience=8.0)
+    for number in range(4):
+        ring.start(number, *([fault] if number == 1 else []))
+    said = assert_goes_on_without(ring, 1)
+    assert f"proposing a new view: bee: {says}" in said
+    assert "waiting for bee for " in said, "before that, the operators were told"
+    waited = [each for n in (0, 2, 3) for each in ring.events(n, "awaiting")]
+    assert any("bee" in each["members"] for each in waited)
+
+
+@pytest.mark.slow
+def test_the_others_complete_all_rounds_without_a_member_that_reads_one_byte_per_second(crew):
+    ring = crew(4, ENDLESS, proxied=3, pace=0.2)
+    for number in range(4):
+        ring.start(number)
+    wait_until(lambda: len(ring.rounds(3)) > 1, 300, "the ring is at work")
+    ring.proxy.trickle()
+    wait_until(lambda: ": ant-bee-cat, from" in ring.out(0), 300, lambda: ring.out(0))
+    some_rounds(ring, 0, 1, 2, more=5)
+    ring.halt()
+    assert set(re.findall(r"proposing a new view: (\w+)", "".join(ring.out(n) for n in range(3)))) == {"dog"}
+    assert len(ring.views()) == 2
+    assert_replayed(ring, 0, 1, 2)
+
+
+@pytest.mark.slow
+def test_of_two_ends_of_a_line_that_carries_heartbeats_one_way_only_one_is_left_out(crew):
+    ring = crew(4, 8, patience=4.0)
+    for number in range(4):
+        ring.start(number, *([("no data", 2, 1)] if number == 0 else []))
+    wait_until(lambda: 2 in ring.views(), 300, "one end is left out")
+    (out,) = {0, 1, 2, 3} - {NAMES.index(name) for name in ring.views()[2][0]}
+    assert out in (0, 1)
+    others = [n for n in range(4) if n != out]
+    assert ring.finish(*others, timeout=300) == [0, 0, 0], [ring.out(n) for n in range(4)]
+    assert max(ring.views()) == 2
+    ring.end()
+    assert_replayed(ring, *others)
+
+
+@pytest.mark.slow
+def test_a_member_that_trains_for_many_times_the_patience_is_waited_for(crew):
+    ring = crew(3, 3, patience=2.0)
+    for number in range(3):
+        ring.start(number, *([("slow", 12.0)] if number == 1 else []))
+    assert ring.finish(timeout=400) == [0, 0, 0], ring.out(0)
+    assert set(ring.views()) == {1}
+    assert "waiting for bee for 5 s: it is still training for round 1" in ring.out(0)
+    assert "the wait for bee is over after" in ring.out(0)
+    assert_replayed(ring, 0, 1, 2)

@@ -83,8 +83,10 @@ class Exclusions:
             broken = [line for line in lines if member in line]
             if member in seats or member not in alive or not broken:
                 continue
-            past = self._absences.get(member)
-            self._absences[member] = _Absence(now, past.times + 1 if past is not None else 1)
+            times = self._absences[member].times + 1 if member in self._absences else 1
+            if times > 1 and now - self._until(member) > _MEMORY * self.silence:
+                times = 1  # that was long ago
+            self._absences[member] = _Absence(now, times)
             for line in broken:
                 self._quarrels.setdefault(line, _Quarrel(now)).last_out = member
 
