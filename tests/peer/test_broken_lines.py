@@ -1,11 +1,16 @@
 """Real members that are alive and deliver nothing: the others go on without them, say whom they wait for, and why."""
 
 import re
+import threading
 import time
 from contextlib import ExitStack
 
 import pytest
 
+from firma.peer.doctor import probe
+from firma.peer.runtime.event_log import EventLog
+from firma.peer.runtime.state_folder import claim
+from firma.peer.runtime.status import read_status
 from tests.processes import wait_until
 
 from .conftest import NAMES, free_ports
@@ -141,3 +146,70 @@ def test_a_member_that_trains_for_many_times_the_patience_is_waited_for(crew):
     assert "waiting for bee for 5 s: it is still training for round 1" in ring.out(0)
     assert "the wait for bee is over after" in ring.out(0)
     assert_replayed(ring, 0, 1, 2)
+
+
+def examined(made, **listen):
+    """What the doctors of all members find, at the same time: {(site, about): finding}."""
+    found = {}
+
+    def examine(number):
+        wait = 20.0 if not listen else 4.0
+        for each in probe(made.ring, made.identity(number), listen.get(NAMES[number]), wait):
+            found[NAMES[number], each.about] = each
+
+    threads = [threading.Thread(target=examine, args=(number,)) for number in range(len(made.ring.members))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    return found
+
+
+def test_doctors_try_both_directions(make_ring):
+    found = examined(make_ring("fibfl", 2, 1, "iid"))
+    for site, other in (("ant", "bee"), ("bee", "ant")):
+        assert found[site, other].passed, found[site, other].says
+        assert "its calls reach this site, too" in found[site, other].says
+
+
+def test_doctors_say_who_cannot_be_called(make_ring):
+    """Bee listens, but its address leads nowhere: its own calls get through."""
+    made = make_ring("fibfl", 2, 1, "iid")
+    (inner,) = free_ports(1)
+    found = examined(made, bee=f"127.0.0.1:{inner}")
+    address = made.ring.members[1].address
+    assert not found["ant", "bee"].passed
+    assert f"its calls reach this site, but {address} cannot be called from here" in found["ant", "bee"].says
+    assert not found["bee", "ant"].passed
+    assert f"cannot call this site back at {address}" in found["bee", "ant"].says
+    assert found["ant", "my own address"].passed
+    assert not found["bee", "my own address"].passed
+
+
+def test_a_running_member_calls_a_doctor_back(victim):
+    """Member 0 runs; the doctor of member 1 asks it, from a machine where nobody listens yet, and where it does."""
+    findings = {each.about: each for each in probe(victim.made.ring, victim.made.identity(1), None, 5.0)}
+    assert "its calls reach this site, too" in findings["ant"].says
+    inner = f"127.0.0.1:{free_ports(1)[0]}"
+    findings = {each.about: each for each in probe(victim.made.ring, victim.made.identity(1), inner, 1.0)}
+    assert "cannot call this site back" in findings["ant"].says
+
+
+def test_the_status_shows_who_is_waited_for_and_why(make_ring):
+    made = make_ring("fibfl", 2, 1, "iid")
+    folder = made.state(0)
+    lock, _ = claim(folder)
+    log = EventLog(folder / "log.jsonl")
+    try:
+        (folder / "ring.toml").write_text(made.path.read_text())
+        log.event("notice", {"says": "waiting for bee for 6 s: it is still training for round 1"})
+        log.event("awaiting", {"members": {"bee": {"seconds": 6.0, "why": "it is still training for round 1"}}})
+        assert "  waiting for bee for 6 s: it is still training for round 1" in read_status(folder).lines()
+        assert read_status(folder).condition == ""
+        log.event("notice", {"says": "the wait for bee is over after 9 s"})
+        log.event("awaiting", {"members": {}})
+        assert read_status(folder).awaited == ()
+        assert not any("wait" in line for line in read_status(folder).lines())
+    finally:
+        log.close()
+        lock.release()

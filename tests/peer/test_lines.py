@@ -14,7 +14,7 @@ from firma.peer.wire.message import REFUSED
 from .test_virtual import assert_finished, assert_replayed
 from .virtual import VirtualNode, World
 
-PATIENCE = 2.0
+PATIENCE = 5.0
 
 
 class BrokenLines:
@@ -108,7 +108,8 @@ def test_a_member_that_is_alive_and_delivers_nothing_is_left_out(lines, members,
 
 
 @pytest.mark.parametrize(
-    "method", ["frame", *(pytest.param(each, marks=pytest.mark.slow) for each in ("frame:topology=all-gather", "fibfl++"))]
+    "method",
+    ["frame", *(pytest.param(each, marks=pytest.mark.slow) for each in ("frame:topology=all-gather", "fibfl++"))],
 )
 def test_in_other_kinds_of_mixing_too(lines, method):
     world = World(5, 12, seed=2, patience=PATIENCE, method=method)
@@ -119,7 +120,9 @@ def test_in_other_kinds_of_mixing_too(lines, method):
     assert all("dog: it" in text for text in notices(world, "ant", "bee", "cat", "eel") if "new view" in text)
 
 
-@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 0), (3, 4)))])
+@pytest.mark.parametrize(
+    ("sender", "receiver"), [(0, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 0), (3, 4)))]
+)
 def test_of_two_ends_of_a_line_that_is_broken_one_way_one_is_left_out_until_the_line_works(lines, sender, receiver):
     """Whichever end it is: the ring goes on, does not let it in before the line works, and then does."""
     world = World(5, 45, seed=sender, patience=PATIENCE, training=0.8, method="fibfl++:warmup=no,order=given")
@@ -149,7 +152,7 @@ def test_a_member_that_is_mute_on_purpose_is_let_in_ever_more_seldom(lines):
     left_out_at = [when for when, size in views if size == 3]
     assert 2 <= len(let_in) <= 4
     absences = [back - out for out, back in zip(left_out_at, let_in, strict=False)]
-    assert all(later > 1.7 * earlier for earlier, later in zip(absences, absences[1:], strict=False)), absences
+    assert all(later > 1.7 * earlier for earlier, later in pairwise(absences)), absences
     assert all(set(ring) >= {0, 1, 3} for ring in rings(world)), "nobody else is ever left out"
 
 
@@ -213,7 +216,10 @@ def test_the_slowest_honest_member_is_waited_for_and_named():
     assert_finished(world, 0, 1, 2, 3)
     assert len(rings(world)) == 1
     said = [text for text in notices(world, "bee") if not text.startswith("waiting for ant")]
-    assert said[:2] == ["waiting for cat for 5 s: it is still training for round 1", "the wait for cat is over after 18 s"]
+    assert said[:2] == [
+        "waiting for cat for 5 s: it is still training for round 1",
+        "the wait for cat is over after 45 s",
+    ]
     assert len(said) <= 4, "the next rounds are as usual"
 
 

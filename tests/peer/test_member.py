@@ -351,7 +351,9 @@ def test_who_is_waited_for_and_why_is_said_within_seconds_and_once_more_when_it_
         machine.on(Delivered(number, (1, 1, 0)))
     assert texts(beats(machine, places=training, seconds=4.5)) == []
     actions = beats(machine, places=training, seconds=20.0)
-    assert texts(actions) == [f"waiting for {name} for 6 s: it is still training for round 1" for name in ("bee", "cat")]
+    assert texts(actions) == [
+        f"waiting for {name} for 6 s: it is still training for round 1" for name in ("bee", "cat")
+    ]
     (event,) = [each for each in actions if isinstance(each, LogEvent) and each.name == "awaiting"]
     assert set(event.facts["members"]) == {"bee", "cat"}
     sent = training | {1: ((1, 1, 0), EXCHANGING)}

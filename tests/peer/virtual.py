@@ -282,7 +282,7 @@ class VirtualNode:
         """Report an event; returns the answer to it."""
         return self._carry_out(self.member.on(event, self.world.now)) if self.up else None
 
-    def _carry_out(self, actions):
+    def _carry_out(self, actions):  # noqa: PLR0912, one case per action
         answer = None
         for action in actions:
             match action:

@@ -194,12 +194,16 @@ def _both_ways(found: Finding, line: Connection, address: str, terms: Terms) -> 
     try:
         answer = line.probe(probe_of(terms, call_back=True), timeout=_CALL_BACK)
     except grpc.RpcError as error:
-        why = f"answers, but nothing as large as a message gets there: check the line, such as its MTU ({reason(error)})"
+        why = (
+            f"answers, but nothing as large as a message gets there: check the line, such as its MTU ({reason(error)})"
+        )
         return Finding(False, found.about, why)
     if answer[:1] == bytes([REACHED]):
         return Finding(True, found.about, f"{found.says}; its calls reach this site, too")
     if answer[:1] == bytes([NOT_REACHED]):
-        why = f"answers, but cannot call this site back at {address}: open that port here for incoming connections, and "
+        why = (
+            f"answers, but cannot call this site back at {address}: open that port here for incoming connections, and "
+        )
         return Finding(False, found.about, f"{why}forward it behind NAT ({printable(answer[1:])})")
     return Finding(True, found.about, f"{found.says}; only calls from here to there were tested")
 

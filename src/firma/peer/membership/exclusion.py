@@ -10,6 +10,7 @@ complain of them. Nobody else can see which end of a broken line is to blame, an
   If it never does, the two ends take turns.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -32,11 +33,10 @@ def left_out(against: Mapping[int, Collection[int]], needed: int) -> tuple[int, 
     members, found = set(against), []
     lines = lines_of(against)
     while lines and len(members) > needed:
-
-        def burden(member: int) -> tuple[int, int, int]:
-            return sum(member in line for line in lines), sum(member in against[n] for n in members), member
-
-        found.append(worst := max(members, key=burden))
+        broken = Counter(member for line in lines for member in line)
+        accused = Counter(other for member in members for other in against[member])
+        worst = max((broken[member], accused[member], member) for member in members)[2]
+        found.append(worst)
         members.remove(worst)
         lines = {line for line in lines if worst not in line}
     return tuple(sorted(found))

@@ -3,7 +3,7 @@
 A heartbeat shows that a member is alive, not that its messages arrive. Every exchange has a deadline:
 
 - A message that its sender says it has sent must arrive, and one of this member's must be acknowledged, within
-  `patience`, or within `_TIMES` times what transfers on that line took so far (mean and deviation, as TCP reckons its
+  `patience` (5 s at least), or within `_TIMES` times what transfers on that line took so far (mean and deviation, as TCP reckons its
   time-out) if that is longer. Every sixteenth of a message that has moved starts the time again: a large message on a
   slow line may take long, one byte per second may not.
 - A member that says that it trains is waited for, within `stalled`, and within 5 times the patience or 20 times the
@@ -22,6 +22,7 @@ from firma.peer.membership.views import View
 from firma.peer.wire.heartbeat import COMPLETING, EXCHANGING, LEAVING, PREPARING
 from firma.peer.wire.terms import Tag
 
+_SHORTEST = 5.0  # seconds that a line has at least: a lost connection is tried again every two seconds
 _TIMES = 3.0  # a deadline in terms of the longest that is usual
 _PARTS = 16  # a message moves if another such part of it has
 _TRAINING, _ROUNDS = 5.0, 20.0  # deadline of training: times `patience`, times the longest usual round
@@ -180,10 +181,13 @@ class LineMonitor:
     # What follows
 
     def look(self, view: View, neighbours: Collection[int], missing: Collection[int], now: float) -> None:
-        """Judge the lines of a view that is at work; `missing` are members whose message of the exchange is not here."""
+        """Judge the lines of a view that is at work; `missing` are members whose message has not arrived."""
         found: dict[int, Wait] = {}
         for member in neighbours:
-            reasons = [*self._deliveries(member, now), *([self._message(member, view, now)] if member in missing else [])]
+            reasons = [
+                *self._deliveries(member, now),
+                *([self._message(member, view, now)] if member in missing else []),
+            ]
             worst = max(reasons, key=lambda wait: (wait.used, now - wait.since), default=None)
             if worst is not None:
                 found[member] = worst
@@ -222,7 +226,7 @@ class LineMonitor:
         usual = self._paces[member].longest if member in self._paces else 0.0
         if not usual:
             usual = max((pace.longest for pace in self._paces.values()), default=0.0)
-        return max(self.detector.patience.silence, _TIMES * usual)
+        return max(_SHORTEST, self.detector.patience.silence, _TIMES * usual)
 
     @property
     def training_limit(self) -> float:
@@ -289,7 +293,7 @@ class LineMonitor:
                     found.append(Wait("undelivered", text, each.began, idle, idle / limit))
         return found
 
-    def _message(self, member: int, view: View, now: float) -> Wait:
+    def _message(self, member: int, view: View, now: float) -> Wait:  # noqa: PLR0911, one case per reason
         """Why the message of a member is not here."""
         assert self._exchange is not None  # a message is missing
         (tag, began), detector = self._exchange, self.detector

@@ -85,7 +85,9 @@ class Driver:
             send()
         return answer
 
-    def _carry_out(self, actions: list[Action]) -> tuple[_Answer, list[Callable[[], object]]]:
+    def _carry_out(  # noqa: PLR0912, one case per action
+        self, actions: list[Action]
+    ) -> tuple[_Answer, list[Callable[[], object]]]:
         """Do what is to be done at once; returns the answer and what is to be sent, both recorded."""
         answer: _Answer = None
         sends: list[Callable[[], object]] = []

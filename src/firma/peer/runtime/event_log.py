@@ -19,7 +19,14 @@ from firma.peer.runtime.json_lines import appended
 DEFAULT_BUDGET = 64_000_000  # bytes, of all parts together
 _SHOWN = 20  # lines per kind of refusal and sender; counting continues
 _PARTS = 4
-LEVELS = {"refused": "warning", "gated": "warning", "stalled": "warning", "failed": "error", "awaiting": "warning", "refused_by": "warning"}  # all others: info
+LEVELS = {
+    "refused": "warning",
+    "gated": "warning",
+    "stalled": "warning",
+    "failed": "error",
+    "awaiting": "warning",
+    "refused_by": "warning",
+}  # all others: info
 _CARRIED = ("started", "view")  # lines that the next part begins with, so that each part tells who is in the ring
 _WARNINGS = ("warning", "paused", "proposing a new view", "waiting for")  # notices that begin like this
 

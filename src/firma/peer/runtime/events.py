@@ -184,7 +184,8 @@ class Stopping:
 
 Event = (
     Tick | HeartbeatArrived | HeartbeatAnswered | ControlArrived | ControlAnswered | Announced | Progressed | Arrived
-    | Moved | ProbeArrived | Probed | Delivered | Refused | Unreachable | Unmoved | Entered | Trained | Scored | Saved | Failed | Stopping
+    | Moved | ProbeArrived | Probed | Delivered | Refused | Unreachable | Unmoved | Entered | Trained | Scored | Saved
+    | Failed | Stopping
 )  # fmt: skip
 
 
