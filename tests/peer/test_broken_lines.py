@@ -48,8 +48,8 @@ def assert_goes_on_without(crew, member, within=300):
     last = crew.views()[max(crew.views())][0]
     assert set(last) == {NAMES[n] for n in others}
     said = "".join(crew.out(n) for n in others)
-    blamed = re.findall(r"proposing a new view: (\w+): it", said)
-    assert blamed and set(blamed) == {NAMES[member]}, said
+    assert set(re.findall(r"proposing a new view: (\w+): it", said)) <= {NAMES[member]}, said
+    assert set(re.findall(r"(\w+) is left out of view", said)) == {NAMES[member]}, said
     crew.end()
     assert_replayed(crew, *others)
     return said
@@ -100,8 +100,7 @@ def test_the_others_complete_all_rounds_without_a_member_that(crew, fault, says)
     for number in range(4):
         ring.start(number, *([fault] if number == 1 else []))
     said = assert_goes_on_without(ring, 1)
-    assert f"proposing a new view: bee: {says}" in said
-    assert "waiting for bee for " in said, "before that, the operators were told"
+    assert re.search(rf"waiting for bee for \d+ s: {says}", said), "before that, the operators were told"
     waited = [each for n in (0, 2, 3) for each in ring.events(n, "awaiting")]
     assert any("bee" in each["members"] for each in waited)
 
@@ -116,7 +115,7 @@ def test_the_others_complete_all_rounds_without_a_member_that_reads_one_byte_per
     wait_until(lambda: ": ant-bee-cat, from" in ring.out(0), 300, lambda: ring.out(0))
     some_rounds(ring, 0, 1, 2, more=5)
     ring.halt()
-    assert set(re.findall(r"proposing a new view: (\w+)", "".join(ring.out(n) for n in range(3)))) == {"dog"}
+    assert set(re.findall(r"(\w+) is left out of view", "".join(ring.out(n) for n in range(3)))) <= {"dog"}
     assert len(ring.views()) == 2
     assert_replayed(ring, 0, 1, 2)
 

@@ -76,9 +76,11 @@ class Exclusions:
         kept = {line: each for line, each in self._quarrels.items() if now - each.seen <= _MEMORY * self.silence}
         self._quarrels = kept
 
-    def view_decided(self, before: View, view: View, lines: set[Line], alive: Collection[int], now: float) -> None:
-        """Note who was left out although it is alive: for a broken line, if one of its lines is complained of."""
-        seats = {seat.member for seat in view.ring}
+    def view_decided(
+        self, before: View, view: View, lines: set[Line], alive: Collection[int], now: float
+    ) -> dict[int, list[int]]:
+        """Who was left out although it is alive, and the other ends of its lines that are complained of."""
+        seats, found = {seat.member for seat in view.ring}, dict[int, list[int]]()
         for member in before.order:
             broken = [line for line in lines if member in line]
             if member in seats or member not in alive or not broken:
@@ -89,6 +91,8 @@ class Exclusions:
             self._absences[member] = _Absence(now, times)
             for line in broken:
                 self._quarrels.setdefault(line, _Quarrel(now)).last_out = member
+            found[member] = sorted(other for line in broken for other in line - {member})
+        return found
 
     def held(self, now: float) -> set[int]:
         """Members that were left out for a broken line, and not yet for long enough."""

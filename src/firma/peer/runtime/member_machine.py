@@ -327,6 +327,17 @@ class Member:
         others = self._exclusions.opinion(broken, seats, now) | self._exclusions.held(now)
         return tuple(sorted((own | others) - {self._me}))
 
+    def _left_out(self, before: View, view: View, now: float) -> list[Action]:
+        """Tell who is no longer in the ring although it is alive."""
+        broken, alive, names = self._broken_lines(now), self._detector.alive(now), self._agreement.names
+        actions = list[Action]()
+        for member, others in self._exclusions.view_decided(before, view, broken, alive, now).items():
+            name, ends = names[member], [names[other] for other in others]
+            facts = {"member": name, "view": view.number, "lines_to": ends}
+            text = f"{name} is left out of view {view.number}: messages between it and {', '.join(ends)} do not arrive"
+            actions += [LogEvent("left_out", facts), *([Notice(text)] if member != self._me else [])]
+        return actions
+
     def _blamed(self) -> str:
         """Who complains of this site, in words."""
         beats, names = self._detector.heartbeats, self._agreement.names
@@ -386,8 +397,7 @@ class Member:
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
             if before.memory.view is not None:
-                broken, alive = self._broken_lines(now), self._detector.alive(now)
-                self._exclusions.view_decided(before.memory.view, after.memory.view, broken, alive, now)
+                actions += self._left_out(before.memory.view, after.memory.view, now)
             actions += self._view_decided(after.memory.view, now)
         return actions, out
 
