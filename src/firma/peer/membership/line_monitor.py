@@ -3,9 +3,9 @@
 A heartbeat shows that a member is alive, not that its messages arrive. Every exchange has a deadline:
 
 - A message that its sender says it has sent must arrive, and one of this member's must be acknowledged, within
-  `patience` (5 s at least), or within `_TIMES` times what transfers on that line took so far (mean and deviation, as TCP
-  reckons its time-out) if that is longer. Every sixteenth of a message that has moved starts the time again: a large
-  message on a slow line may take long, one byte per second may not.
+  `patience` (5 s at least), or within `_TIMES` times what transfers on that line took so far (mean and deviation, as
+  TCP reckons its time-out) if that is longer. Every sixteenth of a message that has moved starts the time again: a
+  large message on a slow line may take long, one byte per second may not.
 - A member that says that it trains is waited for, within `stalled`, and within 5 times the patience or 20 times the
   rounds so far, whichever is longer.
 - A member that says that it waits for others, when nobody is behind it, has twice the time of a message.
