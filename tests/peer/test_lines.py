@@ -276,6 +276,30 @@ def test_a_member_stays_out_for_a_time_that_doubles_and_then_the_two_ends_take_t
     assert 3 not in memory.held(401.0), "whoever is dead or silent was not left out for that"
 
 
+def test_a_member_that_was_out_for_another_reason_is_not_kept_out_by_one_complaint_for_ever():
+    memory, line, seats = Exclusions(0, 10.0), frozenset((1, 3)), (0, 1, 2)
+    memory.see({line}, 100.0)
+    assert memory.barred(3, {line}, seats, 101.0)
+    assert memory.opinion({line}, seats, 101.0) == set()
+    assert not memory.barred(3, {line}, seats, 261.0)
+    assert memory.opinion({line}, seats, 261.0) == {1}
+    assert memory.barred(3, {line, frozenset((2, 3))}, seats, 261.0), "two complain of it"
+
+
+def test_after_its_last_round_nobody_waits_for_ever_for_a_receiver_that_takes_nothing():
+    """Its own rounds are saved; with two members there is no view without the other."""
+    world = World(2, 3, patience=PATIENCE).start()
+    bee, ant = world.nodes[1], world.nodes[0]
+    receive = bee.receive
+    bee.receive = lambda sender, parts: None if ant.rounds >= 2 else receive(sender, parts)
+    world.at(200.0, lambda: world.kill(1))
+    world.run()
+    assert ant.rounds == 3, "what bee sent has arrived"
+    assert_finished(world, 0)
+    assert bee.end is None
+    assert world.of("ended")[0][0] < 15 * PATIENCE
+
+
 def test_who_quarrels_with_several_is_the_one_to_go():
     memory = Exclusions(0, 10.0)
     lines = {frozenset((1, 2)), frozenset((2, 3))}

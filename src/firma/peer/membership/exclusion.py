@@ -50,6 +50,7 @@ def lines_of(against: Mapping[int, Collection[int]]) -> set[Line]:
 
 @dataclass
 class _Quarrel:
+    began: float
     seen: float
     last_out: int | None = None  # the end that was left out for it last
 
@@ -72,7 +73,7 @@ class Exclusions:
     def see(self, lines: Iterable[Line], now: float) -> None:
         """These lines are complained of at present."""
         for line in lines:
-            self._quarrels.setdefault(line, _Quarrel(now)).seen = now
+            self._quarrels.setdefault(line, _Quarrel(now, now)).seen = now
         kept = {line: each for line, each in self._quarrels.items() if now - each.seen <= _MEMORY * self.silence}
         self._quarrels = kept
 
@@ -90,7 +91,7 @@ class Exclusions:
                 times = 1  # that was long ago
             self._absences[member] = _Absence(now, times)
             for line in broken:
-                self._quarrels.setdefault(line, _Quarrel(now)).last_out = member
+                self._quarrels.setdefault(line, _Quarrel(now, now)).last_out = member
             found[member] = sorted(other for line in broken for other in line - {member})
         return found
 
@@ -104,12 +105,15 @@ class Exclusions:
         If they never do, it comes in when it is the turn of the other end to be left out, and of one other end only.
         """
         broken = [line for line in lines if member in line and line - {member} <= set(seats)]
-        if member not in self._absences:
-            return bool(broken)
-        since, until = self._absences[member].since, self._until(member)
-        if now < until or len(broken) > 1:
+        absence = self._absences.get(member)
+        if absence is not None and now < self._until(member):
             return True
-        return bool(broken) and now < since + _TURNS * (until - since)
+        if len(broken) != 1:
+            return bool(broken)
+        if absence is not None:
+            return now < absence.since + _TURNS * (self._until(member) - absence.since)
+        began = self._quarrels[broken[0]].began if broken[0] in self._quarrels else now
+        return now < began + _TURNS * _HOLD * self.silence  # it was out for another reason
 
     def opinion(self, lines: set[Line], seats: Collection[int], now: float) -> set[int]:
         """Of two other members that quarrel and could both be in the ring, the one that this member would leave out."""
@@ -120,7 +124,10 @@ class Exclusions:
                 continue
             last = self._quarrels[line].last_out if line in self._quarrels else None
             quarrels = self._partners(one), self._partners(other)
-            if quarrels[0] != quarrels[1]:
+            inside = line & set(seats)
+            if len(inside) == 1:  # the other one has been out for long enough: now it is the turn of this one
+                found |= inside
+            elif quarrels[0] != quarrels[1]:
                 found.add(one if quarrels[0] > quarrels[1] else other)
             elif last is not None:
                 found.add(one if last == other else other)

@@ -4,8 +4,8 @@ A heartbeat shows that a member is alive, not that its messages arrive. Every ex
 
 - A message that its sender says it has sent must arrive, and one of this member's must be acknowledged, within
   `patience` (5 s at least), or within `_TIMES` times what transfers on that line took so far (mean and deviation, as
-  TCP reckons its time-out) if that is longer. Every sixteenth of a message that has moved starts the time again: a
-  large message on a slow line may take long, one byte per second may not.
+  TCP reckons its time-out) if that is longer, up to ten times the patience. Every sixteenth of a message that has moved
+  starts the time again: a large message on a slow line may take long, one byte per second may not.
 - A member that says that it trains is waited for, within `stalled`, and within 5 times the patience or 20 times the
   rounds so far, whichever is longer.
 - A member that says that it waits for others, when nobody is behind it, has twice the time of a message.
@@ -23,6 +23,7 @@ from firma.peer.wire.heartbeat import COMPLETING, EXCHANGING, LEAVING, PREPARING
 from firma.peer.wire.terms import Tag
 
 _SHORTEST = 5.0  # seconds that a line has at least: a lost connection is tried again every two seconds
+_LONGEST = 10.0  # times that; nobody gets more by being slower and slower
 _TIMES = 3.0  # a deadline in terms of the longest that is usual
 _PARTS = 16  # a message moves if another such part of it has
 _TRAINING, _ROUNDS = 5.0, 20.0  # deadline of training: times `patience`, times the longest usual round
@@ -226,7 +227,12 @@ class LineMonitor:
         usual = self._paces[member].longest if member in self._paces else 0.0
         if not usual:
             usual = max((pace.longest for pace in self._paces.values()), default=0.0)
-        return max(_SHORTEST, self.detector.patience.silence, _TIMES * usual)
+        shortest = max(_SHORTEST, self.detector.patience.silence)
+        return min(max(shortest, _TIMES * usual), _LONGEST * shortest)
+
+    def hopeless(self, members: Collection[int]) -> bool:
+        """Whether all of these have missed their deadlines by as much again."""
+        return all(member in self.waits and self.waits[member].used >= 2 for member in members)
 
     @property
     def training_limit(self) -> float:

@@ -495,8 +495,8 @@ class Member:
                 case "settling":
                     if not self._current():
                         self._wait()
-                    elif not self._undelivered:
-                        actions += self._linger(now)
+                    elif not self._undelivered or self._lines.hopeless({to for to, _ in self._undelivered}):
+                        actions += self._linger(now)  # its rounds are saved, whether or not the last message arrives
                 case "lingering":
                     actions += self._await_others(now)
         return actions

@@ -19,12 +19,13 @@ from firma.peer.transport.server import SERVICE
 from firma.peer.transport.tls import channel
 from firma.peer.wire.control import decode_control
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
-from firma.peer.wire.message import CHUNK, DONE, EARLY, STALE, chunks
+from firma.peer.wire.message import DONE, EARLY, STALE, chunks
 from firma.peer.wire.terms import Tag, Terms, WireError
 
 _PAUSE = 0.1  # seconds before a delivery is tried again
 _POLL = 0.25  # seconds between looks at a delivery that is under way
 _REFUSED, _REFUSED_LONG = 0.5, 10.0  # seconds before a refused message is sent again, doubled up to the second
+_PROBE = 1 << 16  # bytes: more than any packet, and little enough for a slow line
 _REPORTS = 32  # times that the progress of a message is reported, at most
 
 
@@ -78,8 +79,8 @@ def connect(identity: Identity, ring: Ring, member: int) -> Connection:
 
 
 def probe_of(terms: Terms, call_back: bool = False) -> bytes:
-    """As many zeros as a whole extractor has bytes, up to a chunk, after a byte that says whether to call back."""
-    return bytes([call_back]) + bytes(min(4 * terms.signature.size, CHUNK))
+    """As many zeros as a whole extractor has bytes, up to 64 KiB, after a byte that says whether to call back."""
+    return bytes([call_back]) + bytes(min(4 * terms.signature.size, _PROBE))
 
 
 class Client:
