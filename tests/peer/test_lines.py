@@ -8,6 +8,7 @@ import pytest
 from firma.peer.membership.exclusion import Exclusions, left_out
 from firma.peer.membership.line_monitor import Complaint, Pace
 from firma.peer.membership.views import Seat, View
+from firma.peer.runtime.events import Unreachable
 from firma.peer.wire.heartbeat import EXCHANGING, PREPARING, decode_heartbeat
 from firma.peer.wire.message import REFUSED
 
