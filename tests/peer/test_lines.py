@@ -125,6 +125,30 @@ def test_in_other_kinds_of_mixing_too(lines, method):
 
 
 @pytest.mark.parametrize(
+    ("members", "hidden"), [(4, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((3, 1), (4, 3), (5, 2)))]
+)
+def test_a_member_that_nobody_can_call_from_the_start_on(members, hidden):
+    """As behind NAT without a forwarded port: a ring starts with everybody, and goes on without it."""
+    world = World(members, 12, seed=hidden, patience=PATIENCE)
+    inner = world.call
+
+    def call(caller, to, handle, answered):
+        if to != hidden:
+            inner(caller, to, handle, answered)
+        else:
+            why = Unreachable(to, "connection refused")
+            world.after(0.01, lambda: caller.up and (caller.on(why), answered(None)))
+
+    world.call = call
+    world.at(60.0, lambda: world.kill(hidden))
+    world.start().run()
+    others = [n for n in range(members) if n != hidden]
+    assert_finished(world, *others)
+    assert rings(world) == [tuple(range(members)), tuple(others)]
+    assert entered(world, 2) - entered(world, 1) < 3 * PATIENCE
+
+
+@pytest.mark.parametrize(
     ("sender", "receiver"), [(0, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 0), (3, 4)))]
 )
 def test_of_two_ends_of_a_line_that_is_broken_one_way_one_is_left_out_until_the_line_works(lines, sender, receiver):
