@@ -1,7 +1,7 @@
 """A member of a ring as one pure machine: `on(event, now)` returns the actions that follow from an event.
 
 Every decision of a member is made here or in the pure parts that this module puts together: whom to await and whom to
-give up (`failure_detector`), when to propose a view (`proposer`), what the agreement says (`paxos`), what to admit
+give up (`failure_detector`), when to propose a view (`proposer`), what the agreement says (`agreement`), what to admit
 (`admission`), what to send next (`firma.mixing`), what to save, and when it is finished. There are no threads, sockets,
 disk or clock in it, and no randomness but what is handed in: equal events at equal times give equal actions.
 
@@ -24,12 +24,27 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
-from firma.peer.membership import paxos
+from firma.peer.membership import agreement as voting
 from firma.peer.membership.exclusion import Exclusions, Line, lines_of
 from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.line_monitor import LineMonitor
-from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
-from firma.peer.membership.views import ControlMessage, MemberState, Memory, PaxosState, Rules, Step, View
+from firma.peer.membership.proposer import Abandon, Ask, Inform, Move, Proposer, Repeat, Say, Settle
+from firma.peer.membership.restraint import TURN, Restraint
+from firma.peer.membership.views import (
+    NO_BALLOT,
+    Ballot,
+    ControlMessage,
+    MemberState,
+    Memory,
+    Prepare,
+    Promise,
+    Propose,
+    Receipt,
+    Rules,
+    Step,
+    View,
+    Voter,
+)
 from firma.peer.runtime.admission import Inbox, exchange_sequence
 from firma.peer.runtime.events import (
     Action,
@@ -80,6 +95,7 @@ from firma.peer.wire.heartbeat import (
     EXCHANGING,
     FINISHED,
     LEAVING,
+    NO_SEAL,
     PREPARING,
     RUNNING,
     STALLED,
@@ -131,9 +147,10 @@ class Member:
 
     def __init__(self, agreement: Agreement, start: Start, random: Random, now: float) -> None:
         self._agreement, self._start, self._me = agreement, start, start.me
-        self._paxos = PaxosState(start.me, start.state, start.memory or Memory())
+        self._paxos = Voter(start.me, start.state, start.memory or Memory())
         self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
-        self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now)
+        self._restraint = Restraint(agreement.patience.silence, agreement.rules.insiders)
+        self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now, self._restraint.welcome)
         self._lines = LineMonitor(self._detector)
         self._exclusions = Exclusions(start.me, agreement.patience.silence)
         self._refusals: set[int] = set()  # members whose refusals the operator was told of, in this view
@@ -145,6 +162,9 @@ class Member:
         self._view_began = now
         self._had_seat = self._stopping = False
         self._next_heartbeat = now
+        self._moved = now  # when an exchange, a round or its training was last done
+        self._promised_at, self._stood_still = now, True  # when it last promised, and whether it had nothing to lose
+        self._contested: Ballot | None = None  # the last contested ballot that it has answered
         # Within a view:
         self._inbox: Inbox | None = None
         self._trained: Trained | None = None  # of the round whose mixing is not done
@@ -174,7 +194,7 @@ class Member:
         return {self._agreement.names[member]: when for member, when in self._detector.last_heard.items()}
 
     @property
-    def paxos(self) -> PaxosState:
+    def paxos(self) -> Voter:
         """Its side of the agreement on views."""
         return self._paxos
 
@@ -196,10 +216,10 @@ class Member:
                 return self._tick(now)
             case HeartbeatArrived(sender, received):
                 if received is not None:
-                    self._detector.heartbeat(sender, received, now)
+                    self._heard(sender, received, now)
                 return [Answer(self._heartbeat(self._status(now)))]
             case HeartbeatAnswered(sender, received):
-                self._detector.heartbeat(sender, received, now)
+                self._heard(sender, received, now)
             case ControlArrived(sender, message):
                 return self._control(sender, message, now, called=True)
             case ControlAnswered(sender, message):
@@ -235,7 +255,7 @@ class Member:
             case Entered() if self._phase == "entering":
                 return self._entered(now)
             case Trained() if self._phase == "training":
-                self._trained = event
+                self._trained, self._moved = event, now
                 return self._continue_round(now)
             case Scored(tag, scores) if self._phase == "scoring":
                 return self._scored(tag, dict(scores), now)
@@ -261,12 +281,30 @@ class Member:
 
     def _announced(self, sender: int, header: Header, now: float) -> list[Action]:
         self._detector.heard(sender, now)
-        if self._inbox is not None:
-            verdict = self._inbox.admit(sender, header)
-            if verdict == "take":
-                self._lines.announced(sender, header.tag, now)
-            return [Answer(verdict)]
-        return [Answer("stale" if header.tag[0] <= self._paxos.view_number else "early")]
+        if self._inbox is None:
+            return [Answer("stale" if header.tag[0] <= self._paxos.view_number else "early")]
+        verdict = self._inbox.admit(sender, header)
+        if verdict == "take" and not self._has_saved(sender, header):
+            verdict = "misfit"
+        if verdict == "take":
+            self._lines.announced(sender, header.tag, now)
+        return [Answer(verdict)]
+
+    def _has_saved(self, sender: int, header: Header) -> bool:
+        """Whether the sender has signed that it has the round before; where nobody is taken to lie, it need not."""
+        view_number, turn, _ = header.tag
+        receipt = Receipt(sender, view_number, turn - 1, header.receipt)
+        if not voting.valid(self._agreement.rules, receipt):
+            return not self._agreement.rules.insiders
+        self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
+        return True
+
+    def _heard(self, sender: int, received: Heartbeat, now: float) -> None:
+        """A heartbeat: a sign of life, and what its sender signs that it has saved."""
+        self._detector.heartbeat(sender, received, now)
+        if received.seal != NO_SEAL:
+            receipt = Receipt(sender, *received.saved, received.seal)
+            self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
 
     # Lines to other members
 
@@ -360,44 +398,118 @@ class Member:
         self._detector.heard(sender, now)
         if self._phase == "failed":
             return []
-        if self._start.memory is None and message.view is not None and self._paxos.memory == Memory():
+        fresh, view = self._start.memory is None and self._paxos.memory == Memory(), message.view
+        if fresh and view is not None and voting.decided(self._agreement.rules, view, message.proof):
             return self._fail(BadInput(_FRESH))
         self._refresh(now)
-        actions, out = self._become(paxos.receive(self._agreement.rules, self._paxos, sender, message), now)
+        actions: list[Action] = []
+        if message.view is not None and message.view.number > self._paxos.view_number:  # first learn, then listen
+            news = replace(message, body=None)
+            actions, _ = self._become(voting.receive(self._agreement.rules, self._paxos, sender, news), now)
+        if isinstance(message.body, Prepare | Propose) and not self._permits(sender, message, message.body, now):
+            return actions
+        if isinstance(message.body, Promise) and not self._wants(sender, now):
+            return actions
+        more, out = self._become(voting.receive(self._agreement.rules, self._paxos, sender, message), now)
+        actions += more
         for to, each in out:
             actions.append((AnswerControl if called and to == sender else SendControl)(to, each))
         return actions
+
+    def _permits(self, sender: int, message: ControlMessage, asked: Prepare | Propose, now: float) -> bool:
+        """Whether a proposal is answered: it has a reason that this member sees, or its proposer has kept still.
+
+        It is contested if this member is at work and misses nobody, if it comes in the middle of another's turn, if
+        it replaces an own one of its proposer, or if it leaves out a member that is heard and not suspected.
+        """
+        promised, number = self._paxos.memory.promised, message.view.number if message.view is not None else 0
+        if not self._agreement.rules.insiders or number != self._paxos.view_number or asked.ballot < promised:
+            return True
+        contested = isinstance(asked, Propose) and self._leaves_out(asked, now)
+        if asked.ballot > promised:
+            turn = now - self._promised_at < TURN * self._agreement.patience.silence
+            if self._paxos.frozen:
+                contested = contested or turn or promised[1] == sender
+                if not turn and promised[1] not in (sender, self._me):
+                    self._restraint.charge(promised[1], now)
+            else:
+                contested = contested or not self._sees_a_reason(now)
+        if not contested or asked.ballot == self._contested:
+            return True
+        if not self._restraint.permits(sender, now):
+            return False
+        self._contested = asked.ballot
+        return True
+
+    def _sees_a_reason(self, now: float) -> bool:
+        """Whether a new view is wanted, or costs nothing because no round is under way."""
+        view, patience = self._paxos.memory.view, self._agreement.patience
+        waiting = self._phase in ("exchanging", "settling") and now - self._moved > patience.silence
+        if view is None or not self._current() or self._has_finished or waiting:
+            return True
+        asking = self._detector.asking(self._paxos.view_number, now, view)
+        broken = any(line <= set(view.order) for line in self._broken_lines(now))
+        return (
+            broken or bool(self._suspects(view, now)) or any(self._restraint.welcome(member, now) for member in asking)
+        )
+
+    def _suspects(self, view: View, now: float) -> dict[int, str]:
+        neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
+        return self._detector.suspects(view, neighbours, self._view_began, now)
+
+    def _leaves_out(self, proposal: Propose, now: float) -> bool:
+        """Whether a proposed view leaves out a member for no reason that this one sees, while rounds went on."""
+        view, promises = self._paxos.memory.view, dict(proposal.promises)
+        forced = any(promise.prepared is not None for promise in promises.values())
+        if view is None or forced or self._stood_still:
+            return False
+        unready = {member for member, promise in promises.items() if not promise.state.ready}
+        broken = {member for line in self._broken_lines(now) for member in line}  # somebody complains of it, or it does
+        gone = set(view.order) - set(proposal.view.order) - unready - broken - set(self._suspects(view, now))
+        return bool(gone & set(self._detector.alive(now)))
+
+    def _wants(self, sender: int, now: float) -> bool:
+        """Whether a member that loses its seat again and again is let in now; it is, if there is no quorum without."""
+        others = [member for member in self._detector.alive(now) if member != sender]
+        return self._restraint.welcome(sender, now) or len(others) < self._agreement.rules.quorum
 
     def _carry_out(self, move: Move, now: float) -> list[Action]:
         """Do what the proposer wants."""
         rules = self._agreement.rules
         match move:
-            case Propose(why):
+            case Ask(why):
                 self._refresh(now)
                 number = self._paxos.view_number + 1
-                actions, out = self._become(paxos.propose(rules, self._paxos), now)
+                actions, out = self._become(voting.propose(rules, self._paxos), now)
                 actions.append(LogEvent("asking", {"for_view": number, "why": why}))
             case Settle():
-                actions, out = self._become(paxos.settle(rules, self._paxos), now)
+                actions, out = self._become(voting.settle(rules, self._paxos), now)
             case Repeat(to):
-                actions, out = [], paxos.repeat(self._paxos, to)
+                actions, out = [], voting.repeat(self._paxos, to)
             case Inform(to):
-                actions, out = [], tuple((member, ControlMessage(self._paxos.memory.view)) for member in to)
+                actions, out = [], tuple((member, voting.informing(self._paxos)) for member in to)
             case Abandon():
-                self._paxos = paxos.abandon(self._paxos)
+                self._paxos = voting.abandon(self._paxos)
                 return []
             case Say(text):
                 return [Notice(text)]
         return actions + [SendControl(member, message) for member, message in out]
 
     def _become(self, step: Step, now: float) -> tuple[list[Action], tuple[tuple[int, ControlMessage], ...]]:
-        """Take over what Paxos says; what must not be forgotten comes before anything that is sent."""
+        """Take over what the agreement says; what must not be forgotten comes before anything that is sent."""
         (after, out), before = step, self._paxos
+        if after.memory.promised not in (before.memory.promised, NO_BALLOT):
+            self._promised_at = now
+            if not before.frozen:
+                waiting = self._phase in ("exchanging", "settling")
+                still = waiting and now - self._moved > self._agreement.patience.silence
+                self._stood_still = still or not self._current() or self._has_finished
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
             if before.memory.view is not None:
                 actions += self._left_out(before.memory.view, after.memory.view, now)
+            self._restraint.view_decided(before.memory.view, after.memory.view, now)
             actions += self._view_decided(after.memory.view, now)
         return actions, out
 
@@ -429,7 +541,9 @@ class Member:
     def _heartbeat(self, status: int) -> Heartbeat:
         (tag, doing), complaints = self._place, tuple(sorted(self._lines.complaints))
         terms, process = self._agreement.terms, self._paxos.own.process
-        return heartbeat(terms, process, tag, status, doing=doing, complaints=complaints)
+        beat = heartbeat(terms, process, tag, status, doing=doing, complaints=complaints)
+        receipt = self._paxos.receipt
+        return beat if receipt is None else replace(beat, saved=receipt.place, seal=receipt.signature)
 
     @property
     def _place(self) -> tuple[Tag, int]:
@@ -542,7 +656,8 @@ class Member:
     def _ring_has_finished(self, now: float) -> bool:
         """Whether the members at work have all completed all rounds."""
         working, view = self._detector.at_work(self._paxos.view_number, now), self._paxos.memory.view
-        return bool(working) and view is not None and set(working) <= set(self._detector.finished(view))
+        several = len(working) > self._agreement.rules.insiders
+        return several and view is not None and set(working) <= set(self._detector.finished(view))
 
     def _give_up(self, now: float) -> list[Action]:
         """End if the others never came."""
@@ -561,7 +676,8 @@ class Member:
     def _entered(self, now: float) -> list[Action]:
         view = self._view
         assert view is not None  # it was told to enter one
-        self._done = view.start
+        self._done, self._moved = view.start, now
+        self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
         facts = {"number": view.number, "ring": names, "from_round": view.start + 1}
         actions: list[Action] = [LogEvent("view", facts)]
@@ -577,6 +693,7 @@ class Member:
         """Train for the next round, unless the view is over, or all rounds are done."""
         actions: list[Action] = []
         if self._current() and self._done < self._agreement.rounds:
+            self._judge(now)
             for move in self._proposer.between_rounds(self._paxos, now):
                 actions += self._carry_out(move, now)
         if not self._current():
@@ -632,7 +749,9 @@ class Member:
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
         self._lines.exchange_began(tag, due.to, now)
-        return [Send(member, tag, due.message) for member in due.to]
+        receipt = self._paxos.receipt
+        seal = receipt.signature if receipt is not None and receipt.place == (tag[0], tag[1] - 1) else b""
+        return [Send(member, tag, due.message, seal) for member in due.to]
 
     def _reported(self, plan: RoundPlan) -> list[Action]:
         """A line of the log, and where something was left out a notice, for each extractor that members disagree on."""
@@ -667,7 +786,7 @@ class Member:
         if arrived is None:
             return []
         self._lines.exchange_ended(now)
-        self._arrived, self._phase, self._busy = arrived, "scoring", now
+        self._arrived, self._phase, self._busy, self._moved = arrived, "scoring", now, now
         chosen = arrived if self._verifies(self._plan()) else {}
         return [Score(tag, {sender: message.state.values for sender, message in chosen.items()})]
 
@@ -689,10 +808,10 @@ class Member:
         return actions + self._advance(now)
 
     def _saved(self, rounds: int, now: float) -> list[Action]:
-        self._done = rounds
+        self._done, self._moved = rounds, now
         self._lines.round_ended(now)
         if self._view is not None:
-            self._paxos = paxos.completed(self._paxos, self._view.number, rounds)
+            self._paxos = voting.completed(self._agreement.rules, self._paxos, self._view.number, rounds)
         return self._next_round(now)
 
     # The end
@@ -715,7 +834,10 @@ class Member:
             return self._finish()
         needed = (set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}) & set(view.order)
         limit = self._lines.training_limit  # a member that gets nowhere is not waited for any longer
-        return [] if any(now - self._detector.placed(n) <= limit for n in needed) else self._finish()
+        few = len(needed) <= self._agreement.rules.insiders  # who never finishes does not keep the others for ever
+        late = few and now - self._moved > self._agreement.patience.gathering
+        stuck = all(now - self._detector.placed(n) > limit for n in needed)
+        return self._finish() if late or stuck else []
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"

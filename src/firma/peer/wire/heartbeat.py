@@ -3,9 +3,11 @@
 import struct
 from dataclasses import dataclass
 
+from firma.peer.membership.views import SEAL
 from firma.peer.wire.terms import MAGIC, VERSION, Tag, Terms, WireError, check_version
 
-_HEARTBEAT = struct.Struct("<4sHBB16s32s32sQIIId")
+_HEARTBEAT = struct.Struct("<4sHBB16s32s32sQIIIdII64s")
+NO_SEAL = bytes(SEAL)
 RUNNING = 1  # has a seat in the newest view
 LEAVING = 2  # is about to stop
 PROBING = 3  # only looks (firma doctor); not a member at work
@@ -33,12 +35,14 @@ class Heartbeat:
     status: int = RUNNING
     doing: int = PREPARING
     complaints: tuple[int, ...] = ()  # members that do not deliver to this one, or take nothing from it; ascending
+    saved: tuple[int, int] = (0, 0)  # view number and rounds that it signs to have saved
+    seal: bytes = NO_SEAL  # its signature under that
 
     def encode(self) -> bytes:
-        """(116 + 2 c,) bytes with c complaints."""
+        """(188 + 2 c,) bytes with c complaints."""
         fixed = _HEARTBEAT.pack(
             MAGIC, VERSION, self.status, self.doing, self.federation, self.ring, self.signature, self.process,
-            *self.tag, self.clock,
+            *self.tag, self.clock, *self.saved, self.seal,
         )  # fmt: skip
         return fixed + struct.pack(f"<{len(self.complaints)}H", *self.complaints)
 
@@ -62,12 +66,13 @@ def decode_heartbeat(raw: bytes) -> Heartbeat:
     count, odd = divmod(len(raw) - _HEARTBEAT.size, 2)
     if odd or not 0 <= count <= _MOST_COMPLAINTS:
         raise WireError("a heartbeat of the wrong size")
-    _, _, status, doing, federation, ring, signature, process, *tag, clock = _HEARTBEAT.unpack_from(raw)
+    fields = _HEARTBEAT.unpack_from(raw)
+    _, _, status, doing, federation, ring, signature, process, *tag, clock, number, rounds, seal = fields
     if not RUNNING <= status <= FINISHED or doing > COMPLETING:
         raise WireError("a heartbeat with an unknown status")
     complaints = struct.unpack_from(f"<{count}H", raw, _HEARTBEAT.size)
     if list(complaints) != sorted(set(complaints)):
         raise WireError("a heartbeat with complaints out of order")
     view_number, turn, step = tag
-    place = (view_number, turn, step)
-    return Heartbeat(federation, ring, signature, process, place, clock, status, doing, complaints)
+    place, saved = (view_number, turn, step), (number, rounds)
+    return Heartbeat(federation, ring, signature, process, place, clock, status, doing, complaints, saved, seal)
