@@ -28,6 +28,8 @@ from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
 from firma.peer.transport.client import Client
+from firma.peer.transport.server import Server
+from firma.peer.wire.message import REFUSED
 from firma.protocol import Participant
 from firma.schedule import plan
 from tests.processes import wait_until
@@ -126,6 +128,66 @@ def _skew(seconds):
             module.time = SkewedTime(seconds)
 
 
+def _no_data(*members):
+    """Messages and probes to these members are lost on the way (to all, if none is named); heartbeats are not."""
+    attempt, probe = Client._attempt, Client.probe
+
+    def lost(self, member, tag, parts, on_line):
+        if members and member not in members:
+            return attempt(self, member, tag, parts, on_line)
+        time.sleep(0.1)
+        return None
+
+    Client._attempt = lost
+    Client.probe = lambda self, member, timeout: members and member not in members and probe(self, member, timeout)
+
+
+def _slow_data(seconds):
+    """A message leaves byte by byte, one in so many seconds; heartbeats are as ever."""
+    attempt = Client._attempt
+
+    def dripping(parts):
+        header, *rest = parts
+        yield header
+        for each in b"".join(rest):
+            yield bytes([each])
+            time.sleep(seconds)
+
+    Client._attempt = lambda self, member, tag, parts, on_line: attempt(self, member, tag, dripping(parts), on_line)
+
+
+def _refuse(self, parts, context):
+    for _ in parts:
+        pass
+    return bytes([REFUSED]) + b"on principle"
+
+
+def _never_acknowledge(self, parts, context):
+    for _ in parts:
+        pass
+    while context.is_active():
+        time.sleep(0.1)
+    return b""
+
+
+def _answer_messages(rounds, answer):
+    """From the training after so many rounds on, messages are answered like this."""
+    inner, begun = Server.answer_send, []
+
+    def answered(self, parts, context):
+        return answer(self, parts, context) if begun else inner(self, parts, context)
+
+    Server.answer_send = answered
+    _after_rounds(rounds, lambda: begun.append(1))
+
+
+def _after_rounds(rounds, act):
+    """A fault that begins with the training of the round after so many."""
+    done = []
+    begin = _at(lambda self, today: today.number == rounds and not done, lambda: (done.append(1), act()))
+    _wrap(LocalSite, "train", before=begin)
+
+
 def _in_round(number):
     return _at(lambda self, today: today.number == number)
 
@@ -159,6 +221,11 @@ FAULTS = {
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
+    # From the training after so many rounds on: a line, or a member, that is alive and delivers nothing.
+    "no data": lambda rounds, *members: _after_rounds(rounds, lambda: _no_data(*members)),
+    "slow data": lambda rounds, seconds: _after_rounds(rounds, lambda: _slow_data(seconds)),
+    "refuses": lambda rounds: _answer_messages(rounds, _refuse),
+    "never acknowledges": lambda rounds: _answer_messages(rounds, _never_acknowledge),
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
     "disk": _full_disk,
@@ -173,7 +240,7 @@ def enter_namespace(name):
             raise OSError(ctypes.get_errno(), "setns")
 
 
-def member_main(folder, number, resume, faults, namespace, pace):
+def member_main(folder, number, resume, faults, namespace, pace, listen=None):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no member outlives the tests
     folder = Path(folder)
     home = folder / NAMES[number]
@@ -188,7 +255,8 @@ def member_main(folder, number, resume, faults, namespace, pace):
         for fault, *where in (*faults, *([("slow", pace)] if pace else [])):
             FAULTS[fault](*where)
         ring = read_ring(folder / "ring.toml")
-        setup = Setup(ring, load_identity(home / "identity"), str(home / "data.npz"), home / "state", resume=resume)
+        identity, data = load_identity(home / "identity"), str(home / "data.npz")
+        setup = Setup(ring, identity, data, home / "state", listen, resume)
         node = Node(
             setup, lambda report: print("round", report.number, report.ring), lambda text: print("notice", text)
         )
@@ -208,11 +276,13 @@ def member_main(folder, number, resume, faults, namespace, pace):
 class Crew:
     """The members of one ring."""
 
-    def __init__(self, made, namespaces=None, pace=0.0):
+    def __init__(self, made, namespaces=None, pace=0.0, listen=None):
         self.made, self.namespaces, self.pace, self.processes = made, namespaces or {}, pace, {}
+        self.listen = listen or {}  # addresses behind a proxy, by member
 
     def start(self, number, *faults, resume=False):
         arguments = (str(self.made.folder), number, resume, faults, self.namespaces.get(number), self.pace)
+        arguments += (self.listen.get(number),)
         process = CONTEXT.Process(target=member_main, args=arguments, daemon=True)
         process.start()
         self.processes[number] = process

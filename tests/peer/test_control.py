@@ -99,7 +99,7 @@ def test_a_changed_note_is_refused_or_is_another_note(note, data):
 def said(change):
     plain = {"view": None, "proof": None, "kind": "Promise", "body": {
         "ballot": [1, 0], "prepared": None, "receipts": [[1, 2, 3, SEAL]], "signature": SEAL,
-        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": []},
+        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [], "against": []},
     }}  # fmt: skip
     change(plain)
     return (

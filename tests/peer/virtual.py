@@ -41,6 +41,9 @@ from firma.peer.runtime.events import (
     HeartbeatArrived,
     LogEvent,
     Notice,
+    Probe,
+    ProbeArrived,
+    Probed,
     Refused,
     Remember,
     Save,
@@ -296,7 +299,7 @@ class VirtualNode:
         """Report an event; returns the answer to it."""
         return self._carry_out(self.member.on(event, self.world.now)) if self.up else None
 
-    def _carry_out(self, actions):
+    def _carry_out(self, actions):  # noqa: PLR0912, one case per action
         answer = None
         for action in actions:
             match action:
@@ -315,6 +318,8 @@ class VirtualNode:
                     for member in range(len(self.world.ring.members)):
                         if member != self.number:
                             self._heartbeat(member, replace(heartbeat, clock=self.world.now).encode())
+                case Probe(to):
+                    self._probe(to)
                 case CancelSends(view_number):
                     self._cancelled = max(self._cancelled, view_number)
                 case LogEvent(name, facts):
@@ -335,6 +340,18 @@ class VirtualNode:
                 self.on(HeartbeatAnswered(to, decode_heartbeat(answer)))
 
         self.world.call(self, to, handle, answered)
+
+    def _probe(self, to):
+        def answered(answer):
+            if answer is not None:
+                self.on(Probed(to))
+
+        self.world.call(self, to, lambda node: node.probed(self.number), answered)
+
+    def probed(self, sender):
+        """What the server does with a probe."""
+        self.on(ProbeArrived(sender))
+        return b"\0"
 
     def _control(self, to, raw):
         ring, terms = self.world.ring, self.world.terms
@@ -375,8 +392,8 @@ class VirtualNode:
             elif answer is None or answer[0] == EARLY:
                 self.world.after(RETRY, lambda: attempt() if self.up else None)
             else:
-                queue[:] = [each for each in queue if each[1] is not attempt]
                 self.on(Refused(to, tag, answer[1:].decode()))
+                self.world.after(1.0, lambda: attempt() if self.up else None)
 
         queue.append((tag[0], attempt, False))
         start()

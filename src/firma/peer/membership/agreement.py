@@ -16,6 +16,7 @@ one. The caller hands in what arrives, makes `memory` durable whenever it has ch
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from firma.peer.membership.exclusion import left_out
 from firma.peer.membership.views import (
     Ballot,
     Body,
@@ -88,7 +89,10 @@ def composed(rules: Rules, former: View | None, promises: Mapping[int, Promise])
     """The view that follows from promises, or None if they are too few."""
     number = former.number + 1 if former is not None else 1
     states = {member: promises[member].state for member in sorted(promises) if promises[member].state.ready}
-    if len(states) < (max(rules.first, rules.quorum) if number == 1 else rules.quorum):
+    needed = max(rules.first, rules.quorum) if number == 1 else rules.quorum
+    for member in left_out({member: state.against for member, state in states.items()}, needed):
+        del states[member]
+    if len(states) < needed:
         return None
     start = beginning(rules, former, promises)
     if start is None:

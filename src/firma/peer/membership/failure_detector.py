@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from firma.peer.membership.views import Seat, View
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
+from firma.peer.wire.terms import Tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,10 @@ class FailureDetector:
     last_heard: dict[int, float] = field(default_factory=dict)
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     trouble: dict[int, str] = field(default_factory=dict)  # what last went wrong in reaching a member
+    complaints: dict[int, str] = field(default_factory=dict)  # this member's own, of the present view, in words
+    barred: frozenset[int] = frozenset()  # members that are not let in yet, because their lines do not work
     _arrived: dict[int, float] = field(default_factory=dict)  # when the last heartbeat came
+    _placed: dict[int, float] = field(default_factory=dict)  # when a member last said that it is somewhere else
 
     def heard(self, member: int, now: float) -> None:
         """Anything arrived from a member."""
@@ -41,7 +45,14 @@ class FailureDetector:
         if heartbeat.status != PROBING:
             self.heard(member, now)
             self.trouble.pop(member, None)
+            before = self.heartbeats.get(member)
+            if before is None or _place(before) != _place(heartbeat):
+                self._placed[member] = now
             self.heartbeats[member], self._arrived[member] = heartbeat, now
+
+    def placed(self, member: int) -> float:
+        """Since when a member has said that it is where it is."""
+        return self._placed.get(member, self.started)
 
     def alive(self, now: float) -> list[int]:
         """Members that are there, this one included."""
@@ -58,8 +69,8 @@ class FailureDetector:
         return [n for n in others if self.heartbeats[n].tag[0] >= max(view_number, 1)]
 
     def asking(self, view_number: int, now: float, view: View | None = None) -> list[int]:
-        """Members that want a seat, know the present view, and do not have one in it."""
-        last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me}
+        """Members that want a seat, know the present view, do not have one in it, and may have one."""
+        last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me and n not in self.barred}
         seats = view.ring if view is not None else ()
         return [
             n
@@ -102,7 +113,13 @@ class FailureDetector:
             elif seat.member in neighbours and self.silent(seat.member, now, since):
                 trouble = self.trouble.get(seat.member, "no answer")
                 found[seat.member] = f"{name} has been silent for {self.patience.silence:g} s ({trouble})"
+            elif seat.member in self.complaints:
+                found[seat.member] = self.complaints[seat.member]
         return found
 
     def _here(self, member: int) -> bool:
         return member in self.heartbeats and self.heartbeats[member].status != LEAVING
+
+
+def _place(beat: Heartbeat) -> tuple[int, Tag, int]:
+    return beat.process, beat.tag, beat.doing

@@ -76,6 +76,7 @@ class Proposer:
         self._proposed = self._repeated = self._nudged = now
         self._promised, self._promised_at = state.memory.promised, float("-inf")
         self._view_number, self._tries = state.view_number, 0  # proposals for the view after this one
+        self._learnt = float("-inf")  # when it learnt of that view
         self._overdue = 0  # rounds since a member asked for a seat
         self._condition = ""
 
@@ -93,7 +94,7 @@ class Proposer:
         if state.memory.promised != self._promised:
             self._promised, self._promised_at = state.memory.promised, now
         if state.view_number != self._view_number:
-            self._view_number, self._tries = state.view_number, 0
+            self._view_number, self._tries, self._learnt = state.view_number, 0, now
         others = [n for n in self._detector.alive(now) if n != state.me]
         behind = tuple(n for n in others if self._detector.knows(n) != state.view_number)
         moves: list[Move] = [Inform(behind)] if behind else []
@@ -152,7 +153,8 @@ class Proposer:
         detector, alive = self._detector, self._detector.alive(now)
         if state.seated:
             return self._reason_with_a_seat(state, neighbours, view_began, now)
-        if len(detector.at_work(state.view_number, now)) > self._rules.insiders:  # one alone may be lying
+        working = len(detector.at_work(state.view_number, now)) > self._rules.insiders  # one alone may be lying
+        if working or now - self._learnt < self._patience.silence / 2:  # heartbeats of a new view may not have come yet
             return None, self._say("waiting to be let in")
         missing = [detector.names[n] for n in range(len(detector.names)) if n not in alive]
         if not missing:

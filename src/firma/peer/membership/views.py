@@ -55,6 +55,7 @@ class MemberState:
     rounds: int = 0  # completed in that view
     ready: bool = True
     shares: tuple[float, ...] = ()  # class proportions, where the ring is ordered by them
+    against: tuple[int, ...] = ()  # members with whom it cannot work at present, though they are alive; ascending
 
     @property
     def place(self) -> tuple[int, int]:
@@ -120,6 +121,7 @@ class Promise:
         state, shares = self.state, self.state.shares
         said = _STATE.pack(state.process, state.view_number, state.rounds, state.ready, len(shares))
         said += struct.pack(f"<{len(shares)}d", *shares)
+        said += struct.pack(f"<I{len(state.against)}I", len(state.against), *state.against)
         if self.prepared is not None:
             said += struct.pack("<Qi", *self.prepared.ballot) + self.prepared.view.digest
         held = b"".join(

@@ -105,9 +105,13 @@ class Inbox:
         if current and self.sequence.index(header.tag) >= self.sequence.index(self.now):
             self.held.setdefault((sender, header.tag), (header.digest, message))
 
+    def missing(self, senders: tuple[int, ...], tag: Tag) -> tuple[int, ...]:
+        """Those of the senders whose message has not arrived."""
+        return tuple(sender for sender in senders if (sender, tag) not in self.held)
+
     def take(self, senders: tuple[int, ...], tag: Tag) -> dict[int, Message] | None:
         """One message from each sender, if all have arrived; they are then remembered by their digest only."""
-        if any((sender, tag) not in self.held for sender in senders):
+        if self.missing(senders, tag):
             return None
         self._last = {(sender, tag): self.held[sender, tag][0] for sender in senders}
         return {sender: self.held.pop((sender, tag))[1] for sender in senders}

@@ -35,7 +35,11 @@ from firma.peer.runtime.events import (
     HeartbeatAnswered,
     HeartbeatArrived,
     LogEvent,
+    Moved,
     Notice,
+    Probe,
+    ProbeArrived,
+    Probed,
     Progressed,
     Refused,
     Remember,
@@ -82,7 +86,9 @@ class Driver:
             send()
         return answer
 
-    def _carry_out(self, actions: list[Action]) -> tuple[_Answer, list[Callable[[], object]]]:
+    def _carry_out(  # noqa: PLR0912, one case per action
+        self, actions: list[Action]
+    ) -> tuple[_Answer, list[Callable[[], object]]]:
         """Do what is to be done at once; returns the answer and what is to be sent, both recorded."""
         answer: _Answer = None
         sends: list[Callable[[], object]] = []
@@ -110,6 +116,8 @@ class Driver:
                     stamped = replace(heartbeat, clock=time.time())
                     send = self._client.last_heartbeat if last else self._client.heartbeat
                     sends.append(partial(send, stamped, _LAST if last else self._timeout))
+                case Probe(to):
+                    sends.append(partial(self._client.probe, to, 2 * self._timeout))
                 case CancelSends(view_number):
                     self._client.cancel(view_number)
                 case LogEvent(name, facts):
@@ -206,9 +214,17 @@ class Driver:
         answer = self.on(Announced(sender, header))
         return cast(Verdict, answer)  # every header is answered
 
-    def progressed(self, sender: int) -> None:
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
         """See `server.Receiver`."""
-        self.on(Progressed(sender))
+        self.on(Progressed(sender, tag, share))
+
+    def probed(self, sender: int) -> None:
+        """See `server.Receiver`."""
+        self.on(ProbeArrived(sender))
+
+    def call_back(self, sender: int) -> str:
+        """See `server.Receiver`."""
+        return self._client.call_back(sender)
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """See `server.Receiver`."""
@@ -239,6 +255,14 @@ class Driver:
     def refused(self, member: int, tag: Tag, why: str) -> None:
         """See `client.Outcomes`."""
         self.on(Refused(member, tag, why))
+
+    def moved(self, member: int, tag: Tag, share: float) -> None:
+        """See `client.Outcomes`."""
+        self.on(Moved(member, tag, share))
+
+    def probe_answered(self, member: int) -> None:
+        """See `client.Outcomes`."""
+        self.on(Probed(member))
 
     def alive(self, member: int) -> None:
         """See `client.Outcomes`."""

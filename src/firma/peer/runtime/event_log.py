@@ -17,9 +17,16 @@ from firma.peer.runtime.disk_budget import LOG
 from firma.peer.runtime.rotating_lines import RotatingLines
 
 _SHOWN = 20  # lines per kind of refusal and sender; counting continues
-LEVELS = {"refused": "warning", "gated": "warning", "stalled": "warning", "failed": "error"}  # all others: info
+LEVELS = {
+    "refused": "warning",
+    "gated": "warning",
+    "stalled": "warning",
+    "failed": "error",
+    "awaiting": "warning",
+    "refused_by": "warning",
+}  # all others: info
 _CARRIED = ("started", "view")  # lines that the next part begins with, so that each part tells who is in the ring
-_WARNINGS = ("warning", "paused", "proposing a new view")  # notices that begin like this
+_WARNINGS = ("warning", "paused", "proposing a new view", "waiting for")  # notices that begin like this
 
 
 class EventLog:

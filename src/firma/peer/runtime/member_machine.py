@@ -25,7 +25,9 @@ from firma.errors import BadInput
 from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
 from firma.peer.membership import agreement as voting
+from firma.peer.membership.exclusion import Exclusions, Line, lines_of
 from firma.peer.membership.failure_detector import FailureDetector, Patience
+from firma.peer.membership.line_monitor import LineMonitor
 from firma.peer.membership.proposer import Abandon, Ask, Inform, Move, Proposer, Repeat, Say, Settle
 from firma.peer.membership.restraint import TURN, Restraint
 from firma.peer.membership.views import (
@@ -64,8 +66,12 @@ from firma.peer.runtime.events import (
     HeartbeatAnswered,
     HeartbeatArrived,
     LogEvent,
+    Moved,
     Notice,
     PeerLost,
+    Probe,
+    ProbeArrived,
+    Probed,
     Progressed,
     Refused,
     Remember,
@@ -85,9 +91,12 @@ from firma.peer.runtime.events import (
 )
 from firma.peer.wire.heartbeat import (
     ASKING,
+    COMPLETING,
+    EXCHANGING,
     FINISHED,
     LEAVING,
     NO_SEAL,
+    PREPARING,
     RUNNING,
     STALLED,
     WAITING,
@@ -142,6 +151,10 @@ class Member:
         self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
         self._restraint = Restraint(agreement.patience.silence, agreement.rules.insiders)
         self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now, self._restraint.welcome)
+        self._lines = LineMonitor(self._detector)
+        self._exclusions = Exclusions(start.me, agreement.patience.silence)
+        self._refusals: set[int] = set()  # members whose refusals the operator was told of, in this view
+        self._next_probe = now
         self._phase: Phase = "waiting"
         self._busy: float | None = None  # since when it works without waiting for others
         self._done = start.state.rounds  # rounds that this site has behind it
@@ -217,18 +230,30 @@ class Member:
                 return self._control(sender, message, now, called=False)
             case Announced(sender, header):
                 return self._announced(sender, header, now)
-            case Progressed(sender):
+            case Progressed(sender, tag, share):
                 self._detector.heard(sender, now)
+                if tag is not None:
+                    self._lines.receiving(sender, tag, share, now)
+            case Moved(to, tag, share):
+                self._lines.sending(to, tag, share, now)
+            case ProbeArrived(sender):
+                self._detector.heard(sender, now)
+                self._lines.works(sender, receives=True)
+            case Probed(member):
+                self._detector.heard(member, now)
+                self._lines.works(member, sends=True)
             case Arrived(sender, header, message):
+                self._lines.arrived(sender, header.tag, now)
                 if self._inbox is not None:
                     self._inbox.store(sender, header, message)
             case Delivered(to, tag):
                 self._undelivered.discard((to, tag))
+                self._lines.delivered(to, tag, now)
             case Refused(to, tag, why):
-                if (to, tag) in self._undelivered:
-                    return self._fail(PeerLost(f"{self._agreement.names[to]} refuses a message ({why})"))
+                return self._refused(to, tag, why)
             case Unreachable(member, why):
                 self._detector.trouble[member] = why
+                self._lines.unreachable(member, why)
             case Unmoved(to, since):
                 return [Answer(self._detector.silent(to, now, since))]
             case Entered() if self._phase == "entering":
@@ -249,7 +274,7 @@ class Member:
         return []
 
     def _tick(self, now: float) -> list[Action]:
-        actions: list[Action] = []
+        actions = self._watch_lines(now)
         if self._phase != "failed":
             neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
             for move in self._proposer.look(self._paxos, neighbours, self._view_began, self._has_finished, now):
@@ -265,6 +290,8 @@ class Member:
         verdict = self._inbox.admit(sender, header)
         if verdict == "take" and not self._has_saved(sender, header):
             verdict = "misfit"
+        if verdict == "take":
+            self._lines.announced(sender, header.tag, now)
         return [Answer(verdict)]
 
     def _has_saved(self, sender: int, header: Header) -> bool:
@@ -282,6 +309,91 @@ class Member:
         if received.seal != NO_SEAL:
             receipt = Receipt(sender, *received.saved, received.seal)
             self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
+
+    # Lines to other members
+
+    def _refused(self, to: int, tag: Tag, why: str) -> list[Action]:
+        """A refusal is a matter between two: it is told once per view, and only if it lasts a view is proposed."""
+        if (to, tag) not in self._undelivered:
+            return []
+        self._lines.refused(to, tag, why)
+        if to in self._refusals:
+            return []
+        self._refusals.add(to)
+        name = self._agreement.names[to]
+        facts = {"member": name, "round": tag[1], "why": why}
+        text = f"{name} refuses this site's message of round {tag[1]} ({why}); it is sent again"
+        return [LogEvent("refused_by", facts), Notice(text)]
+
+    def _watch_lines(self, now: float) -> list[Action]:
+        """Who is waited for, and who must be complained of; tell the operator, and the others by a heartbeat."""
+        lines, number = self._lines, self._paxos.view_number
+        before = set(lines.complaints)
+        if self._current() and self._view is not None and self._phase != "failed":
+            assert self._inbox is not None  # it is current
+            missing: tuple[int, ...] = ()
+            if self._phase == "exchanging" and self._due is not None:
+                missing = self._inbox.missing(self._due.wait, self._tag(self._due))
+            lines.look(self._view, self._inbox.sequence.neighbours, missing, now)
+        else:
+            lines.rest(number)
+        if set(lines.complaints) != before:
+            self._next_heartbeat = now  # the others should know
+        said, awaited = lines.news(now)
+        actions: list[Action] = [Notice(text) for text in said]
+        if awaited is not None:
+            actions.append(LogEvent("awaiting", {"members": awaited}))
+        self._judge(now)
+        return actions + self._probes(now)
+
+    def _judge(self, now: float) -> None:
+        """What the complaints of all members mean for those that are in the ring, or want to be."""
+        broken, view = self._broken_lines(now), self._paxos.memory.view
+        self._exclusions.see(broken, now)
+        self._detector.complaints = self._lines.raised(self._paxos.view_number)
+        seats = view.order if view is not None else ()
+        others = [n for n in range(len(self._detector.names)) if n not in seats]
+        self._detector.barred = frozenset(n for n in others if self._exclusions.barred(n, broken, seats, now))
+
+    def _broken_lines(self, now: float) -> set[Line]:
+        """Lines between members that are there, of which one end complains."""
+        beats = self._detector.heartbeats
+        against = {n: beats[n].complaints for n in self._detector.alive(now) if n != self._me}
+        return lines_of(against | {self._me: tuple(self._lines.complaints)})
+
+    def _against(self, now: float) -> tuple[int, ...]:
+        """Members that this one would leave out of the next view although they are there."""
+        broken, view = self._broken_lines(now), self._paxos.memory.view
+        seats = view.order if view is not None else ()
+        own = {*self._lines.complaints, *self._lines.soon()}
+        others = self._exclusions.opinion(broken, seats, now) | self._exclusions.held(now)
+        return tuple(sorted((own | others) - {self._me}))
+
+    def _left_out(self, before: View, view: View, now: float) -> list[Action]:
+        """Tell who is no longer in the ring although it is alive."""
+        broken, alive, names = self._broken_lines(now), self._detector.alive(now), self._agreement.names
+        actions = list[Action]()
+        for member, others in self._exclusions.view_decided(before, view, broken, alive, now).items():
+            name, ends = names[member], [names[other] for other in others]
+            facts = {"member": name, "view": view.number, "lines_to": ends}
+            text = f"{name} is left out of view {view.number}: messages between it and {', '.join(ends)} do not arrive"
+            actions += [LogEvent("left_out", facts), *([Notice(text)] if member != self._me else [])]
+        return actions
+
+    def _blamed(self) -> str:
+        """Who complains of this site, in words."""
+        beats, names = self._detector.heartbeats, self._agreement.names
+        found = [names[n] for n, beat in beats.items() if self._me in beat.complaints]
+        if not found:
+            return ""
+        return f"; messages between it and {', '.join(found)} do not arrive: run firma doctor here"
+
+    def _probes(self, now: float) -> list[Action]:
+        """Try the lines that this member, or the other end, complains of: they may work again."""
+        if now < self._next_probe:
+            return []
+        self._next_probe = now + max(min(self._agreement.patience.silence / 4, 15.0), 0.5)
+        return [Probe(n) for line in self._broken_lines(now) if self._me in line for n in line - {self._me}]
 
     # The agreement on views
 
@@ -340,7 +452,10 @@ class Member:
         if view is None or not self._current() or self._has_finished or waiting:
             return True
         asking = self._detector.asking(self._paxos.view_number, now, view)
-        return bool(self._suspects(view, now)) or any(self._restraint.welcome(member, now) for member in asking)
+        broken = any(line <= set(view.order) for line in self._broken_lines(now))
+        return (
+            broken or bool(self._suspects(view, now)) or any(self._restraint.welcome(member, now) for member in asking)
+        )
 
     def _suspects(self, view: View, now: float) -> dict[int, str]:
         neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
@@ -353,7 +468,8 @@ class Member:
         if view is None or forced or self._stood_still:
             return False
         unready = {member for member, promise in promises.items() if not promise.state.ready}
-        gone = set(view.order) - set(proposal.view.order) - unready - set(self._suspects(view, now))
+        broken = {member for line in self._broken_lines(now) for member in line}  # somebody complains of it, or it does
+        gone = set(view.order) - set(proposal.view.order) - unready - broken - set(self._suspects(view, now))
         return bool(gone & set(self._detector.alive(now)))
 
     def _wants(self, sender: int, now: float) -> bool:
@@ -395,6 +511,8 @@ class Member:
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
+            if before.memory.view is not None:
+                actions += self._left_out(before.memory.view, after.memory.view, now)
             self._restraint.view_decided(before.memory.view, after.memory.view, now)
             actions += self._view_decided(after.memory.view, now)
         return actions, out
@@ -402,9 +520,11 @@ class Member:
     def _view_decided(self, view: View, now: float) -> list[Action]:
         """Take the messages of a view from now on, or none if this process has no seat in it."""
         self._view_began = now
+        self._refusals.clear()
+        self._lines.view_began(now)
         if not self._paxos.seated:
             self._inbox = None
-            text = f"view {view.number} was decided without this site; it asks to be let in again"
+            text = f"view {view.number} was decided without this site; it asks to be let in again{self._blamed()}"
             return [Notice(text)] if self._had_seat else []
         self._had_seat = True
         agreement, order = self._agreement, view.order
@@ -417,14 +537,33 @@ class Member:
 
     def _refresh(self, now: float) -> None:
         """What this member says about itself must be true now."""
-        self._paxos = replace(self._paxos, own=replace(self._paxos.own, ready=not self._stalled(now)))
+        own = replace(self._paxos.own, ready=not self._stalled(now), against=self._against(now))
+        self._paxos = replace(self._paxos, own=own)
 
     # Heartbeats
 
     def _heartbeat(self, status: int) -> Heartbeat:
-        tag = self._inbox.now if self._inbox is not None else (self._paxos.view_number, self._turn, 0)
-        beat, receipt = heartbeat(self._agreement.terms, self._paxos.own.process, tag, status), self._paxos.receipt
+        (tag, doing), complaints = self._place, tuple(sorted(self._lines.complaints))
+        terms, process = self._agreement.terms, self._paxos.own.process
+        beat = heartbeat(terms, process, tag, status, doing=doing, complaints=complaints)
+        receipt = self._paxos.receipt
         return beat if receipt is None else replace(beat, saved=receipt.place, seal=receipt.signature)
+
+    @property
+    def _place(self) -> tuple[Tag, int]:
+        """The exchange that this member is in, or trains for, and what it does about it."""
+        if self._inbox is None:
+            return (self._paxos.view_number, self._turn, 0), PREPARING
+        if self._view is None or self._view.number != self._inbox.sequence.view_number:
+            return self._inbox.now, PREPARING  # it still works for an older view
+        match self._phase:
+            case "exchanging" | "settling":
+                return self._inbox.now, EXCHANGING
+            case "scoring" | "saving" | "lingering" | "finished":
+                return self._inbox.now, COMPLETING
+            case "training":
+                return (self._view.number, self._done + 1, 0), PREPARING
+        return self._inbox.now, PREPARING
 
     @property
     def _turn(self) -> int:
@@ -474,8 +613,8 @@ class Member:
                 case "settling":
                     if not self._current():
                         self._wait()
-                    elif not self._undelivered:
-                        actions += self._linger(now)
+                    elif not self._undelivered or self._lines.hopeless({to for to, _ in self._undelivered}):
+                        actions += self._linger(now)  # its rounds are saved, whether or not the last message arrives
                 case "lingering":
                     actions += self._await_others(now)
         return actions
@@ -558,6 +697,7 @@ class Member:
         """Train for the next round, unless the view is over, or all rounds are done."""
         actions: list[Action] = []
         if self._current() and self._done < self._agreement.rounds:
+            self._judge(now)
             for move in self._proposer.between_rounds(self._paxos, now):
                 actions += self._carry_out(move, now)
         if not self._current():
@@ -612,6 +752,7 @@ class Member:
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
+        self._lines.exchange_began(tag, due.to, now)
         receipt = self._paxos.receipt
         seal = receipt.signature if receipt is not None and receipt.place == (tag[0], tag[1] - 1) else b""
         return [Send(member, tag, due.message, seal) for member in due.to]
@@ -648,6 +789,7 @@ class Member:
         arrived = self._inbox.take(self._due.wait, tag)
         if arrived is None:
             return []
+        self._lines.exchange_ended(now)
         self._arrived, self._phase, self._busy, self._moved = arrived, "scoring", now, now
         chosen = arrived if self._verifies(self._plan()) else {}
         return [Score(tag, {sender: message.state.values for sender, message in chosen.items()})]
@@ -671,6 +813,7 @@ class Member:
 
     def _saved(self, rounds: int, now: float) -> list[Action]:
         self._done, self._moved = rounds, now
+        self._lines.round_ended(now)
         if self._view is not None:
             self._paxos = voting.completed(self._agreement.rules, self._paxos, self._view.number, rounds)
         return self._next_round(now)
@@ -694,9 +837,11 @@ class Member:
                 return []
             return self._finish()
         needed = (set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}) & set(view.order)
+        limit = self._lines.training_limit  # a member that gets nowhere is not waited for any longer
         few = len(needed) <= self._agreement.rules.insiders  # who never finishes does not keep the others for ever
         late = few and now - self._moved > self._agreement.patience.gathering
-        return self._finish() if late or not needed else []
+        stuck = all(now - self._detector.placed(n) > limit for n in needed)
+        return self._finish() if late or stuck else []
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"

@@ -29,6 +29,7 @@ class Status:
     members: tuple[str, ...]  # of the ring now, in order; empty before the first view
     missing: tuple[str, ...]  # members of the ring file that are not in it
     condition: str  # what the member last told its operator, if that still holds
+    awaited: tuple[str, ...]  # who is waited for at present, for how long and why
     since: float | None  # seconds since the last event
     left: float | None  # seconds until the last round, if rounds go on as they did
     metric: str  # what is measured after each round on this site's test data
@@ -60,6 +61,8 @@ class Status:
             yield f"  in the ring: {', '.join(self.members)}"
         if self.missing:
             yield f"  not in it: {', '.join(self.missing)}"
+        if self.process:
+            yield from (f"  {each}" for each in self.awaited)
         if self.condition and self.process:
             yield f"  {self.condition}"
         if self.ended and not self.process and not self.finished:
@@ -99,6 +102,7 @@ def read_status(folder: Path) -> Status:
         members,
         tuple(name for name in ring.names if name not in members),
         _condition(events),
+        _awaited(events),
         max(0.0, time.time() - float(events[-1]["time"])) if events else None,
         median(seconds) * (ring.rounds - done) if seconds and done < ring.rounds else None,
         TITLES[main],
@@ -119,13 +123,29 @@ def _done(rounds: list[dict[str, Any]], views: list[dict[str, Any]], starts: lis
 
 
 def _condition(events: list[dict[str, Any]]) -> str:
-    """The last notice, unless a round or a view came after it."""
+    """The last notice, unless a round or a view came after it; who is waited for is told apart from it."""
     for each in reversed(events):
         if each["event"] in ("round", "view", "stopped"):
             return ""
-        if each["event"] == "notice":
-            return str(each.get("says", ""))
+        says = str(each.get("says", ""))
+        if each["event"] == "notice" and not (says.startswith("waiting for ") and ": it " in says):
+            return says if not says.startswith("the wait for ") else ""
     return ""
+
+
+def _awaited(events: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Who is waited for, by the last line about it."""
+    for each in reversed(events):
+        if each["event"] in ("view", "stopped", "started"):
+            return ()
+        if each["event"] == "awaiting":
+            found = [(str(name), dict(facts)) for name, facts in dict(each.get("members", {})).items()]
+            ago = max(0.0, time.time() - float(each["time"]))
+            return tuple(
+                f"waiting for {name} for {_duration(ago + float(facts['seconds']))}: {facts['why']}"
+                for name, facts in found
+            )
+    return ()
 
 
 def _ended(events: list[dict[str, Any]]) -> str:

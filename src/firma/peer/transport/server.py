@@ -18,11 +18,13 @@ from firma.peer.transport.tls import caller, open_server, server_credentials
 from firma.peer.wire.control import decode_control
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import ANSWERS, DONE, EARLY, REFUSED, Assembly, Header, Verdict, decode_header
-from firma.peer.wire.terms import Terms, WireError
+from firma.peer.wire.terms import Tag, Terms, WireError
 from firma.protocol import Message
 
 SERVICE = "firma.Ring"
 AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
+# The answer to a probe: it is here; calls from here reach the caller; they do not, followed by what went wrong.
+HERE, REACHED, NOT_REACHED = 0, 1, 2
 
 
 class Receiver(Protocol):
@@ -37,8 +39,14 @@ class Receiver(Protocol):
     def announced(self, sender: int, header: Header) -> Verdict:
         """Whether a message with this header is taken now."""
 
-    def progressed(self, sender: int) -> None:
-        """A part of a message arrived."""
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
+        """A part of a message arrived; now this share of it is here."""
+
+    def probed(self, sender: int) -> None:
+        """A probe arrived, as large as a message."""
+
+    def call_back(self, sender: int) -> str:
+        """Probe the sender in turn, because it asks for it; "" if it answered, else what went wrong."""
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """A message that is to be taken is here."""
@@ -62,6 +70,7 @@ class Server:
         self._connections = 0
         self._known: set[str] = set()  # connections that passed the handshake
         self._busy: Counter[int] = Counter()
+        self._calling_back: set[int] = set()
         self._calls: dict[int, list[Any]] = {}  # messages that are arriving, and when each last moved
 
     @property
@@ -79,6 +88,7 @@ class Server:
                 "Hello": grpc.unary_unary_rpc_method_handler(self.answer_heartbeat),
                 "Send": grpc.stream_unary_rpc_method_handler(self.answer_send),
                 "Note": grpc.unary_unary_rpc_method_handler(self.answer_control),
+                "Probe": grpc.unary_unary_rpc_method_handler(self.answer_probe),
             },
         )
         members = len(self.ring.members)
@@ -143,7 +153,7 @@ class Server:
         assembly = Assembly(header)
         for part in parts:
             assembly.feed(part)
-            self._receiver.progressed(sender)
+            self._receiver.progressed(sender, header.tag, assembly.share)
             with suppress(KeyError), self._lock:
                 self._calls[id(context)][1] = time.monotonic()
         self._receiver.arrived(sender, header, assembly.finish())
@@ -158,6 +168,23 @@ class Server:
             self._receiver.turned_down("note", self.ring.names[sender], str(error))
             return b""
         return self._receiver.control(sender, message)
+
+    def answer_probe(self, raw: bytes, context: Any) -> bytes:
+        """Say that a probe is here; with a first byte of 1, whether a call from here reaches the caller, too."""
+        sender = self._sender(context)
+        self._receiver.probed(sender)
+        if raw[:1] != b"\1":
+            return bytes([HERE])
+        with self._lock:
+            if sender in self._calling_back:  # one at a time, so that nobody makes this member call without end
+                return bytes([HERE])
+            self._calling_back.add(sender)
+        try:
+            why = self._receiver.call_back(sender)
+        finally:
+            with self._lock:
+                self._calling_back.discard(sender)
+        return bytes([NOT_REACHED]) + why.encode() if why else bytes([REACHED])
 
     def cancel_unmoved(self, seconds: float) -> None:
         """End messages that have stopped moving for longer than this."""

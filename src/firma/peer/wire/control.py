@@ -133,7 +133,7 @@ def _promise(promise: Promise) -> dict[str, Any]:
     state = promise.state
     word = {
         "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
-        "shares": list(state.shares),
+        "shares": list(state.shares), "against": list(state.against),
     }  # fmt: skip
     receipts = [[r.member, r.view_number, r.rounds, r.signature.hex()] for r in promise.receipts]
     return {
@@ -257,7 +257,10 @@ class _Reader:
             raise ValueError("ready")
         process = self.whole(plain["process"], 0, (1 << 64) - 1)
         number, rounds = self.whole(plain["epoch"], 0, (1 << 32) - 1), self.whole(plain["rounds"], 0, self.rounds)
-        return MemberState(process, number, rounds, plain["ready"], shares)
+        against = tuple(self.whole(member, 0, self.members - 1) for member in self.few(plain["against"]))
+        if list(against) != sorted(set(against)):
+            raise ValueError("against")
+        return MemberState(process, number, rounds, plain["ready"], shares, against)
 
     def few(self, plain: Any, most: int | None = None) -> list[Any]:
         """A list with at most one entry per member (or `most`)."""

@@ -147,6 +147,11 @@ class Assembly:
         self._buffer[self._filled : self._filled + len(chunk)] = chunk
         self._filled += len(chunk)
 
+    @property
+    def share(self) -> float:
+        """How much of the body is here, from 0 to 1."""
+        return self._filled / max(len(self._buffer), 1)
+
     def finish(self) -> Message:
         """The message, if it is whole, unchanged and finite."""
         if self._filled != len(self._buffer):
