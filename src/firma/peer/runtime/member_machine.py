@@ -577,6 +577,7 @@ class Member:
         """Train for the next round, unless the view is over, or all rounds are done."""
         actions: list[Action] = []
         if self._current() and self._done < self._agreement.rounds:
+            self._judge(now)
             for move in self._proposer.between_rounds(self._paxos, now):
                 actions += self._carry_out(move, now)
         if not self._current():
