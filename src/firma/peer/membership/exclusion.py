@@ -117,7 +117,7 @@ class Exclusions:
 
     def opinion(self, lines: set[Line], seats: Collection[int], now: float) -> set[int]:
         """Of two other members that quarrel and could both be in the ring, the one that this member would leave out."""
-        found = set()
+        found = set[int]()
         for line in lines:
             one, other = sorted(line)
             if self.me in line or any(self._waits(member, lines, seats, now) for member in line):
