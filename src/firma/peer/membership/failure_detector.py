@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from firma.peer.membership.views import View
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
 
+_MISDEEDS = 3  # after which a member that misbehaves is suspected
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -31,6 +33,7 @@ class FailureDetector:
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     trouble: dict[int, str] = field(default_factory=dict)  # what last went wrong in reaching a member
     _arrived: dict[int, float] = field(default_factory=dict)  # when the last heartbeat came
+    _misdeeds: dict[int, list[tuple[float, str]]] = field(default_factory=dict)  # when, and what; the last few
 
     def heard(self, member: int, now: float) -> None:
         """Anything arrived from a member."""
@@ -42,6 +45,15 @@ class FailureDetector:
             self.heard(member, now)
             self.trouble.pop(member, None)
             self.heartbeats[member], self._arrived[member] = heartbeat, now
+
+    def misbehaved(self, member: int, why: str, now: float) -> None:
+        """A member did what no honest one does, such as sending absurd values; if it persists, it is suspected."""
+        self._misdeeds[member] = [*self._misdeeds.get(member, []), (now, why)][-_MISDEEDS:]
+
+    def persists(self, member: int, since: float) -> str:
+        """What a member has done again and again since then; "" if it has not."""
+        found = [why for when, why in self._misdeeds.get(member, []) if when >= since]
+        return f"{found[-1]}, {_MISDEEDS} times" if len(found) >= _MISDEEDS else ""
 
     def alive(self, now: float) -> list[int]:
         """Members that are there, this one included."""

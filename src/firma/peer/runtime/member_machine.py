@@ -29,6 +29,7 @@ from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
 from firma.peer.membership.views import ControlMessage, MemberState, Memory, PaxosState, Rules, Step, View
 from firma.peer.runtime.admission import Inbox, exchange_sequence
+from firma.peer.runtime.bounds import Excess, excess, largest, norm
 from firma.peer.runtime.events import (
     Action,
     Announced,
@@ -133,6 +134,9 @@ class Member:
         self._weights: dict[int, float] = {}
         self._undelivered: set[tuple[int, Tag]] = set()
         self._mismatches: list[Mismatch] = []  # that the round's exchanges have found and nobody was told of
+        self._mixed: float | None = None  # norm of the extractor after the last round's mixing
+        self._absurd: list[tuple[int, Excess]] = []  # what was not used in this exchange, by sender
+        self._blamed: set[int] = set()  # members that the operator was told of in this view
 
     def on(self, event: Event, now: float) -> list[Action]:
         """What is to be done about an event; `now` is a monotonic clock in seconds."""
@@ -417,7 +421,8 @@ class Member:
     def _entered(self, now: float) -> list[Action]:
         view = self._view
         assert view is not None  # it was told to enter one
-        self._done = view.start
+        self._done, self._mixed = view.start, None
+        self._blamed.clear()
         names = [self._agreement.names[member] for member in view.order]
         facts = {"number": view.number, "ring": names, "from_round": view.start + 1}
         actions: list[Action] = [LogEvent("view", facts)]
@@ -460,8 +465,17 @@ class Member:
         assert trained is not None
         score = (lambda sender, _: self._scores[sender]) if self._verifies(plan) else None
         samples = start.samples if trained.samples is None else trained.samples
+        limit, summed = largest(trained.shared, self._mixed), plan.mixing == "all-reduce"
+
+        def admit(sender: int, message: Message) -> bool:
+            found = excess(message, limit, len(view.order), summed)
+            if found is not None:
+                self._absurd.append((sender, found))
+            return found is None
+
         part = Participant(
-            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score, self._mismatches.append
+            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score, self._mismatches.append,
+            admit=admit,
         )  # fmt: skip
         self._exchanges, self._arrived, self._weights = exchange(plan, part), {}, {}
         return self._advance(now)
@@ -479,15 +493,34 @@ class Member:
         try:
             due = next(exchanges) if self._due is None else exchanges.send(self._arrived)
         except StopIteration as stop:
-            plan = self._plan()
+            plan, refused = self._plan(), self._refused_as_absurd(now)
             save = Save(trained.number, view, trained.accuracy, plan, self._weights)
             self._phase, self._busy = "saving", now
             self._trained, self._exchanges, self._due, self._arrived = None, None, None, {}
-            return [*self._reported(plan), Blend(stop.value, plan), save]
+            self._mixed = norm(stop.value)
+            return [*refused, *self._reported(plan), Blend(stop.value, plan), save]
+        refused = self._refused_as_absurd(now)
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
-        return [Send(member, tag, due.message) for member in due.to]
+        return [*refused, *(Send(member, tag, due.message) for member in due.to)]
+
+    def _refused_as_absurd(self, now: float) -> list[Action]:
+        """Tell who sent what cannot be of honest training; it was treated as missing, so its weight is the own one's."""
+        actions: list[Action] = []
+        for member, found in self._absurd:
+            name, turn = self._agreement.names[member], self._done + 1
+            if member in self._weights:
+                self._weights[self._me] += self._weights.pop(member)
+            facts = {"member": name, "round": turn, "why": found.why, "certain": found.certain}
+            actions.append(LogEvent("absurd", facts))
+            if found.certain:
+                self._detector.misbehaved(member, f"{name} sent {found.why}", now)
+            if member not in self._blamed:
+                self._blamed.add(member)
+                actions.append(Notice(f"round {turn}: {name} sent {found.why}; it is not used, nor is any like it"))
+        self._absurd.clear()
+        return actions
 
     def _reported(self, plan: RoundPlan) -> list[Action]:
         """A line of the log, and where something was left out a notice, for each extractor that members disagree on."""
