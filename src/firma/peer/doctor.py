@@ -53,6 +53,9 @@ class _Probed:
     def progressed(self, sender: int) -> None:
         """Nothing is taken."""
 
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """Nothing is taken."""
+
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """Nothing is taken."""
 

@@ -31,6 +31,7 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import DEFAULT_BUDGET, EventLog
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
@@ -204,6 +205,7 @@ class Node:
                 write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
             self.log = EventLog(setup.state / LOG, setup.log_budget)
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
+            self.evidence = Evidence(setup.state, ring, self.me, self.terms)
             for text in told:
                 self.log.event("notice", {"says": text})
             state, saved = self._past()
@@ -213,7 +215,7 @@ class Node:
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
         self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
         self.driver = Driver(
-            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log
+            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, self.evidence
         )  # fmt: skip
         self.server = Server(ring, self.terms, self.driver)
         self._loop = RoundLoop(
@@ -301,4 +303,5 @@ class Node:
         self.log.event("stopped", {"refused": self.log.total(), "handshakes_failed": self.server.handshakes_failed})
         self.log.close()
         self.audit_log.close()
+        self.evidence.close()
         self._release()
