@@ -25,9 +25,11 @@ SETTINGS = {"digits": {}, "mnist": {"extractor_epochs": 5, "hidden": 64, "embedd
 ATTACKS = ("none", "noise-100", "noise", "sign-flip", "lying-accuracy", "label-flip")
 PLAIN = "fibfl++"
 GATHER = "fibfl++:topology=all-gather,weights=equal,gate=no,order=given,combine="
+COMPLETE = "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,combine=clipped"
 METHODS = (
     PLAIN, "fibfl++:combine=clipped", "fibfl++:combine=clipped,gate=no", "fibfl++:combine=clipped,gate=no,warmup=no",
     "fibfl++:combine=trimmed,gate=no", f"{GATHER}clipped", f"{GATHER}trimmed", f"{GATHER}median",
+    COMPLETE, f"{COMPLETE},warmup=no",
     "frame", "frame:topology=all-gather,combine=clipped", "frame:topology=all-gather,combine=trimmed",
     "frame:topology=all-gather,combine=median",
 )  # fmt: skip
