@@ -11,8 +11,10 @@ import itertools
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.engines.message_passing import drive
 from firma.mixing.kind import exchange
@@ -56,6 +58,7 @@ from firma.peer.runtime.events import (
 )
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
+from firma.peer.signing import seals
 from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory
 from firma.peer.wire.heartbeat import decode_heartbeat
@@ -75,10 +78,22 @@ def agreed_ring(members, rounds, method="fibfl++:warmup=no", **changes):
         RingMember.model_construct(name=NAMES[n], address=f"{NAMES[n]}:1", certificate="") for n in range(members)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0} | changes
+    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | changes
     return Ring.model_construct(
         federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
     )
+
+
+@cache
+def keys(count):
+    """Real keys, made once."""
+    return tuple(ec.generate_private_key(ec.SECP256R1()) for _ in range(count))
+
+
+def sealed(ring, number, members):
+    """The signatures of one member."""
+    every = keys(len(NAMES))[:members]
+    return seals(ring, every[number], tuple(key.public_key() for key in every))
 
 
 class TinySite:
@@ -156,7 +171,8 @@ class World:
     def __init__(self, members=3, rounds=4, seed=0, network=None, training=0.2, verify=False, **changes):
         self.ring = agreed_ring(members, rounds, **changes)
         self.terms = Terms(federation_tag("virtual"), b"r" * 32, signature(LAYOUT), CLASSES)
-        self.agreement = agreement_of(self.ring, self.terms)
+        self.seals = [sealed(self.terms.ring, n, members) for n in range(members)]
+        self.agreement = agreement_of(self.ring, self.terms, self.seals[0])
         self.random, self.network, self.now = random.Random(seed), network or Network(), 0.0
         self.training = dict.fromkeys(range(members), training)  # seconds of local training
         self.verify, self.history, self.nodes = verify, [], {}
@@ -267,7 +283,8 @@ class VirtualNode:
         state = MemberState(world.random.getrandbits(63), view_number, rounds, shares=(share, 1 - share))
         start = Start(number, state, memory, self.site.samples, verify=world.verify)
         dice = random.Random(world.random.getrandbits(63))
-        self.member = Member(world.agreement, start, dice, world.now)
+        agreement = agreement_of(world.ring, world.terms, world.seals[number])
+        self.member = Member(agreement, start, dice, world.now)
         self._tick()
 
     def _tick(self):
@@ -416,8 +433,8 @@ class VirtualNode:
             case Train(plan):
                 accuracy = self.site.train(plan)
                 return Trained(plan.number, self.site.shared, accuracy)
-            case Send(to, tag, message):
-                header, body = encode(world.terms, tag, message)
+            case Send(to, tag, message, receipt):
+                header, body = encode(world.terms, tag, message, receipt)
                 self._send(to, tag, [header, *chunks(body)])
             case Score(tag, extractors):
                 return Scored(tag, {sender: float(values.abs().mean() < 1) for sender, values in extractors.items()})

@@ -79,7 +79,11 @@ def ring_file(
     wire: Annotated[str, typer.Option(help=f"{WIRE_HELP} A site may choose another for its own messages.")] = "float32",
     patience: Annotated[float, typer.Option(help="Seconds of silence after which a neighbour is left out.")] = 60.0,
     gathering: Annotated[float, typer.Option(help="Seconds within which all members must have appeared.")] = 600.0,
-    quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: a majority.")] = 0,
+    insiders: Annotated[
+        int | None,
+        typer.Option(help="Members that may lie without harm to the agreement. Default: 1 of four or more, else 0."),
+    ] = None,
+    quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: as few as agree safely.")] = 0,
     set_: Changes = None,
     json: Json = False,
 ) -> None:
@@ -132,7 +136,7 @@ def ring_file(
         values = {
             "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
-            **learnt,
+            **learnt, **({} if insiders is None else {"insiders": insiders}),
             "members": [read_site(each).model_dump() for each in _by_bandwidth(member, bandwidth, method)],
         }  # fmt: skip
         try:

@@ -42,10 +42,19 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
         yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
     yield "messages", f"numbers encoded as {ring.wire}"
     yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
+    yield "insiders", _insiders(ring)
     yield "patience", (
         f"a member is left out after {ring.patience:g} s of silence, or {ring.stalled:g} s in one round of training; "
         f"all must appear within {ring.gathering:g} s"
     )  # fmt: skip
+
+
+def _insiders(ring: Ring) -> str:
+    members, spare = len(ring.members), len(ring.members) - ring.needed
+    if not ring.insiders:
+        return "none borne: every member is trusted not to lie in the agreement on who takes part"
+    lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
+    return f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
 
 
 def _sharing(ring: Ring) -> str:

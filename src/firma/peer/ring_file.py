@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from firma.encoding import Wire
 from firma.errors import BadInput
@@ -113,11 +113,21 @@ class Ring(BaseModel):
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
     gathering: float = Field(600.0, gt=0)  # seconds within which all members must have appeared
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
-    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
+    insiders: int = Field(0, ge=0)  # members that may do anything without harm; where it is not said, 1 of 4 or more
+    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: as few as agree safely, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task = Field(default_factory=Task)
     flower: FlowerApp | None = None  # what trains in place of the task's model
     members: tuple[Site, ...] = Field(min_length=2)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bears_one_insider(cls, values: Any) -> Any:
+        """A ring of four or more bears one, unless its file says otherwise."""
+        if isinstance(values, dict) and "insiders" not in values:
+            members = values.get("members")
+            return values | {"insiders": int(isinstance(members, list | tuple) and len(members) >= 4)}
+        return values
 
     @property
     def row(self) -> Method:
@@ -147,9 +157,14 @@ class Ring(BaseModel):
         return tuple(member.name for member in self.members)
 
     @property
+    def least(self) -> int:
+        """The smallest safe quorum, ⌊(n + f) / 2⌋ + 1: any two share more members than may lie; a majority if f = 0."""
+        return (len(self.members) + self.insiders) // 2 + 1
+
+    @property
     def needed(self) -> int:
-        """Members that must be present: a majority, or the quorum if that is larger."""
-        return max(self.quorum, len(self.members) // 2 + 1)
+        """Members that must be present: the smallest safe quorum, or the one in the file if that is larger."""
+        return max(self.quorum, self.least)
 
     def place(self, identity: Identity) -> int:
         """The number of the member whose certificate this is."""
@@ -291,9 +306,15 @@ def _check_members(ring: Ring) -> None:
             raise BadInput(
                 f"ring file: the certificate of {member.name} is for another name; ask the site for the right one"
             )
-    if ring.quorum and not len(ring.members) // 2 < ring.quorum <= len(ring.members):
+    if ring.insiders and len(ring.members) < 3 * ring.insiders + 1:
         raise BadInput(
-            f"ring file: quorum = {ring.quorum}: must be more than half of the {len(ring.members)} members, or 0"
+            f"ring file: insiders = {ring.insiders}: requires at least {3 * ring.insiders + 1} members, "
+            f"{len(ring.members)} are listed; set a smaller number, or 0"
+        )
+    if ring.quorum and not ring.least <= ring.quorum <= len(ring.members):
+        raise BadInput(
+            f"ring file: quorum = {ring.quorum}: must be from {ring.least} to {len(ring.members)} for "
+            f"{len(ring.members)} members of whom {ring.insiders} may lie (insiders), or 0"
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")

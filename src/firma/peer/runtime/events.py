@@ -250,6 +250,7 @@ class Send:
     to: int
     tag: Tag
     message: Message
+    receipt: bytes = b""  # this member's signature that it has saved the round before
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A member of a ring as one pure machine: `on(event, now)` returns the actions that follow from an event.
 
 Every decision of a member is made here or in the pure parts that this module puts together: whom to await and whom to
-give up (`failure_detector`), when to propose a view (`proposer`), what the agreement says (`paxos`), what to admit
+give up (`failure_detector`), when to propose a view (`proposer`), what the agreement says (`agreement`), what to admit
 (`admission`), what to send next (`firma.mixing`), what to save, and when it is finished. There are no threads, sockets,
 disk or clock in it, and no randomness but what is handed in: equal events at equal times give equal actions.
 
@@ -24,10 +24,10 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
-from firma.peer.membership import paxos
+from firma.peer.membership import agreement as voting
 from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
-from firma.peer.membership.views import ControlMessage, MemberState, Memory, PaxosState, Rules, Step, View
+from firma.peer.membership.views import ControlMessage, MemberState, Memory, Receipt, Rules, Step, View, Voter
 from firma.peer.runtime.admission import Inbox, exchange_sequence
 from firma.peer.runtime.bounds import Excess, excess, largest, norm
 from firma.peer.runtime.events import (
@@ -69,7 +69,17 @@ from firma.peer.runtime.events import (
     Unmoved,
     Unreachable,
 )
-from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, RUNNING, STALLED, WAITING, Heartbeat, heartbeat
+from firma.peer.wire.heartbeat import (
+    ASKING,
+    FINISHED,
+    LEAVING,
+    NO_SEAL,
+    RUNNING,
+    STALLED,
+    WAITING,
+    Heartbeat,
+    heartbeat,
+)
 from firma.peer.wire.message import Header
 from firma.peer.wire.terms import Tag, Terms
 from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
@@ -114,7 +124,7 @@ class Member:
 
     def __init__(self, agreement: Agreement, start: Start, random: Random, now: float) -> None:
         self._agreement, self._start, self._me = agreement, start, start.me
-        self._paxos = PaxosState(start.me, start.state, start.memory or Memory())
+        self._paxos = Voter(start.me, start.state, start.memory or Memory())
         self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
         self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now)
         self._phase: Phase = "waiting"
@@ -156,7 +166,7 @@ class Member:
         return {self._agreement.names[member]: when for member, when in self._detector.last_heard.items()}
 
     @property
-    def paxos(self) -> PaxosState:
+    def paxos(self) -> Voter:
         """Its side of the agreement on views."""
         return self._paxos
 
@@ -178,10 +188,10 @@ class Member:
                 return self._tick(now)
             case HeartbeatArrived(sender, received):
                 if received is not None:
-                    self._detector.heartbeat(sender, received, now)
+                    self._heard(sender, received, now)
                 return [Answer(self._heartbeat(self._status(now)))]
             case HeartbeatAnswered(sender, received):
-                self._detector.heartbeat(sender, received, now)
+                self._heard(sender, received, now)
             case ControlArrived(sender, message):
                 return self._control(sender, message, now, called=True)
             case ControlAnswered(sender, message):
@@ -231,9 +241,28 @@ class Member:
 
     def _announced(self, sender: int, header: Header, now: float) -> list[Action]:
         self._detector.heard(sender, now)
-        if self._inbox is not None:
-            return [Answer(self._inbox.admit(sender, header))]
-        return [Answer("stale" if header.tag[0] <= self._paxos.view_number else "early")]
+        if self._inbox is None:
+            return [Answer("stale" if header.tag[0] <= self._paxos.view_number else "early")]
+        verdict = self._inbox.admit(sender, header)
+        if verdict == "take" and not self._has_saved(sender, header):
+            verdict = "misfit"
+        return [Answer(verdict)]
+
+    def _has_saved(self, sender: int, header: Header) -> bool:
+        """Whether the sender has signed that it has the round before; where nobody is taken to lie, it need not."""
+        view_number, turn, _ = header.tag
+        receipt = Receipt(sender, view_number, turn - 1, header.receipt)
+        if not voting.valid(self._agreement.rules, receipt):
+            return not self._agreement.rules.insiders
+        self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
+        return True
+
+    def _heard(self, sender: int, received: Heartbeat, now: float) -> None:
+        """A heartbeat: a sign of life, and what its sender signs that it has saved."""
+        self._detector.heartbeat(sender, received, now)
+        if received.seal != NO_SEAL:
+            receipt = Receipt(sender, *received.saved, received.seal)
+            self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
 
     # The agreement on views
 
@@ -242,10 +271,11 @@ class Member:
         self._detector.heard(sender, now)
         if self._phase == "failed":
             return []
-        if self._start.memory is None and message.view is not None and self._paxos.memory == Memory():
+        fresh, view = self._start.memory is None and self._paxos.memory == Memory(), message.view
+        if fresh and view is not None and voting.decided(self._agreement.rules, view, message.proof):
             return self._fail(BadInput(_FRESH))
         self._refresh(now)
-        actions, out = self._become(paxos.receive(self._agreement.rules, self._paxos, sender, message), now)
+        actions, out = self._become(voting.receive(self._agreement.rules, self._paxos, sender, message), now)
         for to, each in out:
             actions.append((AnswerControl if called and to == sender else SendControl)(to, each))
         return actions
@@ -257,23 +287,23 @@ class Member:
             case Propose(why):
                 self._refresh(now)
                 number = self._paxos.view_number + 1
-                actions, out = self._become(paxos.propose(rules, self._paxos), now)
+                actions, out = self._become(voting.propose(rules, self._paxos), now)
                 actions.append(LogEvent("asking", {"for_view": number, "why": why}))
             case Settle():
-                actions, out = self._become(paxos.settle(rules, self._paxos), now)
+                actions, out = self._become(voting.settle(rules, self._paxos), now)
             case Repeat(to):
-                actions, out = [], paxos.repeat(self._paxos, to)
+                actions, out = [], voting.repeat(self._paxos, to)
             case Inform(to):
-                actions, out = [], tuple((member, ControlMessage(self._paxos.memory.view)) for member in to)
+                actions, out = [], tuple((member, voting.informing(self._paxos)) for member in to)
             case Abandon():
-                self._paxos = paxos.abandon(self._paxos)
+                self._paxos = voting.abandon(self._paxos)
                 return []
             case Say(text):
                 return [Notice(text)]
         return actions + [SendControl(member, message) for member, message in out]
 
     def _become(self, step: Step, now: float) -> tuple[list[Action], tuple[tuple[int, ControlMessage], ...]]:
-        """Take over what Paxos says; what must not be forgotten comes before anything that is sent."""
+        """Take over what the agreement says; what must not be forgotten comes before anything that is sent."""
         (after, out), before = step, self._paxos
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
@@ -305,7 +335,8 @@ class Member:
 
     def _heartbeat(self, status: int) -> Heartbeat:
         tag = self._inbox.now if self._inbox is not None else (self._paxos.view_number, self._turn, 0)
-        return heartbeat(self._agreement.terms, self._paxos.own.process, tag, status)
+        beat, receipt = heartbeat(self._agreement.terms, self._paxos.own.process, tag, status), self._paxos.receipt
+        return beat if receipt is None else replace(beat, saved=receipt.place, seal=receipt.signature)
 
     @property
     def _turn(self) -> int:
@@ -423,6 +454,7 @@ class Member:
         assert view is not None  # it was told to enter one
         self._done, self._mixed = view.start, None
         self._blamed.clear()
+        self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
         facts = {"number": view.number, "ring": names, "from_round": view.start + 1}
         actions: list[Action] = [LogEvent("view", facts)]
@@ -503,7 +535,9 @@ class Member:
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
-        return [*refused, *(Send(member, tag, due.message) for member in due.to)]
+        receipt = self._paxos.receipt
+        seal = receipt.signature if receipt is not None and receipt.place == (tag[0], tag[1] - 1) else b""
+        return [*refused, *(Send(member, tag, due.message, seal) for member in due.to)]
 
     def _refused_as_absurd(self, now: float) -> list[Action]:
         """Tell who sent what cannot be of honest training; it was treated as missing, so its weight is the own one's."""
@@ -578,7 +612,7 @@ class Member:
     def _saved(self, rounds: int, now: float) -> list[Action]:
         self._done = rounds
         if self._view is not None:
-            self._paxos = paxos.completed(self._paxos, self._view.number, rounds)
+            self._paxos = voting.completed(self._agreement.rules, self._paxos, self._view.number, rounds)
         return self._next_round(now)
 
     # The end

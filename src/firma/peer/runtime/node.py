@@ -25,7 +25,7 @@ from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity, validity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
-from firma.peer.membership.views import MemberState
+from firma.peer.membership.views import MemberState, Seals
 from firma.peer.ring_file import Ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
@@ -47,6 +47,7 @@ from firma.peer.runtime.promises import Promises, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
 from firma.peer.runtime.site_data import check_inputs, column_notice
 from firma.peer.runtime.state_folder import StateLock, claim
+from firma.peer.signing import seals_of
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
@@ -122,7 +123,7 @@ def random_process() -> int:
     return secrets.randbits(63)
 
 
-def agreement_of(ring: Ring, terms: Terms) -> Agreement:
+def agreement_of(ring: Ring, terms: Terms, seals: Seals) -> Agreement:
     """What a member's decisions depend on, read off the ring file."""
     row, hyper = ring.row, ring.hyper
 
@@ -131,7 +132,7 @@ def agreement_of(ring: Ring, terms: Terms) -> Agreement:
         return plan(row, hyper, members, ring.rounds, number, ring.seed)
 
     patience = Patience(ring.patience, ring.gathering, ring.stalled)
-    return Agreement(ring.names, ring.rounds, rules_of(ring), patience, planned, terms)
+    return Agreement(ring.names, ring.rounds, rules_of(ring, seals), patience, planned, terms)
 
 
 class Node:
@@ -213,7 +214,9 @@ class Node:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
         samples, wire = self.site.samples, setup.wire or ring.wire
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
-        self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
+        self.member = Member(
+            agreement_of(ring, self.terms, seals_of(ring, setup.identity)), start, random.Random(), time.monotonic()
+        )
         self.driver = Driver(
             self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, self.evidence
         )  # fmt: skip

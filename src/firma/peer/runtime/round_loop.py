@@ -160,7 +160,7 @@ class RoundLoop:
         """Encode a message, record it and have it delivered."""
         self._begin(work.tag[1] - 1)
         if self._encoded is None or self._encoded[0] is not work.message:
-            self._encoded = (work.message, *encode(self._terms, work.tag, work.message))
+            self._encoded = (work.message, *encode(self._terms, work.tag, work.message, work.receipt))
         _, header, body = self._encoded
         self._driver.send(work.to, work.tag, header, body)
 

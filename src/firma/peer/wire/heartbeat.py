@@ -3,9 +3,11 @@
 import struct
 from dataclasses import dataclass
 
+from firma.peer.membership.views import SEAL
 from firma.peer.wire.terms import MAGIC, VERSION, Tag, Terms, WireError, check_version
 
-_HEARTBEAT = struct.Struct("<4sHBB16s32s32sQIIId")
+_HEARTBEAT = struct.Struct("<4sHBB16s32s32sQIIIdII64s")
+NO_SEAL = bytes(SEAL)
 RUNNING = 1  # has a seat in the newest view
 LEAVING = 2  # is about to stop
 PROBING = 3  # only looks (firma doctor); not a member at work
@@ -26,12 +28,14 @@ class Heartbeat:
     tag: Tag  # number of the newest view that it knows, and the exchange that it is in
     clock: float  # seconds since 1970; read by firma doctor only
     status: int = RUNNING
+    saved: tuple[int, int] = (0, 0)  # view number and rounds that it signs to have saved
+    seal: bytes = NO_SEAL  # its signature under that
 
     def encode(self) -> bytes:
-        """(116,) bytes."""
+        """(188,) bytes."""
         return _HEARTBEAT.pack(
             MAGIC, VERSION, self.status, 0, self.federation, self.ring, self.signature, self.process, *self.tag,
-            self.clock,
+            self.clock, *self.saved, self.seal,
         )  # fmt: skip
 
     def agrees(self, terms: Terms) -> bool:
@@ -49,8 +53,10 @@ def decode_heartbeat(raw: bytes) -> Heartbeat:
     check_version(raw)
     if len(raw) != _HEARTBEAT.size:
         raise WireError("a heartbeat of the wrong size")
-    _, _, status, zero, federation, ring, signature, process, *tag, clock = _HEARTBEAT.unpack(raw)
+    _, _, status, zero, federation, ring, signature, process, *tag, clock, number, rounds, seal = _HEARTBEAT.unpack(raw)
     if not RUNNING <= status <= FINISHED or zero:
         raise WireError("a heartbeat with an unknown status")
     view_number, turn, step = tag
-    return Heartbeat(federation, ring, signature, process, (view_number, turn, step), clock, status)
+    return Heartbeat(
+        federation, ring, signature, process, (view_number, turn, step), clock, status, (number, rounds), seal
+    )

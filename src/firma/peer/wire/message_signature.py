@@ -8,18 +8,17 @@ travel behind the header, in the same part of the stream. TLS alone proves nothi
 import struct
 from collections.abc import Callable
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from firma.peer.identity import Identity, read_certificate
+from firma.peer.membership.views import SEAL
+from firma.peer.signing import sign, verify
 from firma.peer.wire.terms import Tag, WireError
 
-SIZE = 64  # bytes of a signature
+SIZE = SEAL  # bytes of a signature
 _DOMAIN = b"FIRMA message v1\0"  # what is signed for another purpose begins otherwise
-_TAG, _HALF, _SEAL = struct.Struct("<III"), 32, 32
-_ALGORITHM = ec.ECDSA(hashes.SHA256())
+_TAG, _SEAL = struct.Struct("<III"), 32
 Sign = Callable[[Tag, bytes], bytes]  # (64,) signature under a message, given its tag and the digest of its header
 
 
@@ -27,12 +26,7 @@ def signer(identity: Identity, ring: bytes) -> Sign:
     """Signs messages of a ring with a site's key."""
     key = serialization.load_pem_private_key(identity.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)  # as every identity's is
-
-    def sign(tag: Tag, digest: bytes) -> bytes:
-        r, s = decode_dss_signature(key.sign(_signed(ring, tag, digest), _ALGORITHM))
-        return r.to_bytes(_HALF, "big") + s.to_bytes(_HALF, "big")
-
-    return sign
+    return lambda tag, digest: sign(key, _signed(ring, tag, digest))
 
 
 def public_key(certificate: str) -> ec.EllipticCurvePublicKey:
@@ -44,14 +38,7 @@ def public_key(certificate: str) -> ec.EllipticCurvePublicKey:
 
 def genuine(key: ec.EllipticCurvePublicKey, ring: bytes, tag: Tag, digest: bytes, signature: bytes) -> bool:
     """Whether the owner of the key signed this message of this ring."""
-    if len(signature) != SIZE:
-        return False
-    halves = (int.from_bytes(signature[:_HALF], "big"), int.from_bytes(signature[_HALF:], "big"))
-    try:
-        key.verify(encode_dss_signature(*halves), _signed(ring, tag, digest), _ALGORITHM)
-    except InvalidSignature:
-        return False
-    return True
+    return verify(key, _signed(ring, tag, digest), signature)
 
 
 def with_signature(sign: Sign, tag: Tag, header: bytes) -> bytes:
