@@ -23,6 +23,7 @@ from firma.mixing.kind import exchange as exchange_of
 from firma.peer.identity import load_identity
 from firma.peer.ring_file import read_ring
 from firma.peer.runtime import checkpoint
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.local_training import LocalSite, load_own
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
@@ -152,7 +153,7 @@ FAULTS = {
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
     "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
     "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
-    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
+    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, work: work.view.number == number)),
     # For these two, time is the fault: a training that does not end, one that takes longer.
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
@@ -297,8 +298,10 @@ def replayed(crew):
     for epoch, (names, start) in sorted(crew.views().items()):
         order = tuple(ring.names.index(name) for name in names)
         last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
-        for number in order:
-            _go_to(made, sites[number], number, start, epoch in entered[number])
+        senders = {n: [e["from"] for e in crew.events(n, "caught_up") if e["view"] == epoch] for n in order}
+        for number in sorted(order, key=lambda n: bool(senders[n])):
+            brought = [sites[ring.names.index(name)].shared for names in senders[number] for name in names]
+            _go_to(made, sites[number], number, start, epoch in entered[number], brought)
             if epoch in entered[number]:  # it may have been killed before it got there
                 final[number] = (start, sites[number].parameters.clone())
         for turn in range(start, last):
@@ -314,12 +317,14 @@ def replayed(crew):
     return final
 
 
-def _go_to(made, site, number, start, entered):
+def _go_to(made, site, number, start, entered, brought):
     folder = made.folder / "replay" / str(number)
     held = checkpoint.nearest(folder, start)
     checkpoint.restore(site, checkpoint.read(folder, held, made.ring.digest))
     if not entered:
         return
+    if brought:
+        site.adopt(caught_up(site.shared, brought))
     if held != start:
         checkpoint.write(folder, site, made.ring.digest, 0, (), [None] * start, 10_000)
     checkpoint.mark(folder, start, 0)

@@ -11,6 +11,8 @@ disk or clock in it, and no randomness but what is handed in: equal events at eq
        +-- the view is over, or being replaced: from any state, once the work in hand is done    |
                                       finished <-- lingering <-- settling <-- after the last round
 
+A member that is behind is catching up before it enters: it waits for the extractor of the round where the view starts.
+
 While it is entering, training, scoring or saving, the thread that trains has work in hand and will report back; nothing
 else is asked of it until then.
 """
@@ -29,6 +31,7 @@ from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
 from firma.peer.membership.views import ControlMessage, MemberState, Memory, Receipt, Rules, Step, View, Voter
 from firma.peer.runtime.admission import Inbox, exchange_sequence
+from firma.peer.runtime import catching_up
 from firma.peer.runtime.bounds import Excess, excess, largest, norm
 from firma.peer.runtime.events import (
     Action,
@@ -61,6 +64,7 @@ from firma.peer.runtime.events import (
     Scored,
     Send,
     SendControl,
+    SendExtractor,
     SendHeartbeat,
     Stopping,
     Tick,
@@ -86,7 +90,7 @@ from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
 from firma.schedule import RoundPlan
 
 Phase = Literal[
-    "waiting", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
+    "waiting", "catching up", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
 ]
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
 _FRESH = (
@@ -381,6 +385,8 @@ class Member:
             match before:
                 case "waiting":
                     actions += self._await_seat(now)
+                case "catching up":
+                    actions += self._await_extractors(now)
                 case "exchanging":
                     actions += self._await_messages(now)
                 case "settling":
@@ -406,7 +412,12 @@ class Member:
             if self._done != view.start:
                 self._trained = None
             self._view, self._phase, self._busy = view, "entering", now
-            return [Enter(view)]
+            holders = catching_up.holders(view, self._me, self._agreement.rules.insiders)
+            if not holders or self._inbox is None:
+                return [Enter(view)]
+            self._phase, self._busy, self._inbox.holders = "catching up", None, holders
+            names = " and ".join(self._agreement.names[member] for member in holders)
+            return [Notice(f"this site is behind; {names} bring it to round {view.start}")]
         if self._ring_has_finished(now):
             if self._done == self._agreement.rounds:
                 return self._finish()
@@ -414,6 +425,34 @@ class Member:
         if self._done == self._agreement.rounds and not self._may_be_needed(now):
             return self._finish()
         return self._give_up(now)
+
+    def _await_extractors(self, now: float) -> list[Action]:
+        """Behind: enter the view with what the others bring."""
+        if not self._current() or self._view is None:
+            self._wait()
+            return []
+        assert self._inbox is not None  # it is current
+        brought, awaited = self._inbox.brought(), len(self._inbox.holders)
+        insiders, silence = self._agreement.rules.insiders, self._agreement.patience.silence
+        if not catching_up.enough(len(brought), awaited, insiders, now - self._view_began, silence):
+            return []
+        self._inbox.caught_up()
+        self._phase, self._busy = "entering", now
+        names = [self._agreement.names[sender] for sender, _ in brought]
+        facts = {"view": self._view.number, "rounds": self._view.start, "from": names}
+        extractors = tuple((sender, message.state.values) for sender, message in brought)
+        return [LogEvent("caught_up", facts), Enter(self._view, extractors)]
+
+    def _bring_others(self) -> list[Action]:
+        """This member is where the view starts: send its extractor to those behind that are to have it from here."""
+        view, receipt = self._view, self._paxos.receipt
+        assert view is not None  # it has entered one
+        tag = (view.number, view.start + 1, catching_up.STEP)
+        seal = receipt.signature if receipt is not None and receipt.place == (view.number, view.start) else b""
+        insiders = self._agreement.rules.insiders
+        behind = [n for n in view.behind if self._me in catching_up.holders(view, n, insiders)]
+        self._undelivered |= {(member, tag) for member in behind}
+        return [SendExtractor(member, tag, seal) for member in behind]
 
     def _may_be_needed(self, now: float) -> bool:
         """Whether this site, which has all rounds, should wait: a member that lacks some is there, or may be.
@@ -456,8 +495,9 @@ class Member:
         self._blamed.clear()
         self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
-        facts = {"number": view.number, "ring": names, "from_round": view.start + 1}
-        actions: list[Action] = [LogEvent("view", facts)]
+        behind = [self._agreement.names[member] for member in view.behind]
+        facts = {"number": view.number, "ring": names, "from_round": view.start + 1, "behind": behind}
+        actions: list[Action] = [LogEvent("view", facts), *self._bring_others()]
         if view.number > 1:
             actions.append(Notice(f"view {view.number}: {'-'.join(names)}, from round {view.start + 1}"))
         if self._done < self._agreement.rounds and not enough(self._plan(), len(view.ring)):
