@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -107,6 +108,30 @@ def _full_disk(number):
     _wrap(LocalSite, "train", before=fill)
 
 
+def _lie(kind, strength=1.0):
+    """An insider: it runs the real code and trains honestly, but what leaves it is a lie, in every exchange."""
+    send, draw = RoundLoop.send, torch.Generator().manual_seed(5)
+
+    def lie(values):
+        match kind:
+            case "absurd":
+                return torch.full_like(values, strength)
+            case "sign-flip":
+                return -values
+            case "noise":
+                size = strength * float(values.double().square().mean().sqrt())
+                return values + size * torch.randn(values.shape, generator=draw)
+
+    def lying(self, work):
+        message, state = work.message, work.message.state
+        if state.values.numel():
+            accuracy = None if message.accuracy is None else 1.0
+            message = replace(message, state=replace(state, values=lie(state.values)), accuracy=accuracy)
+        send(self, replace(work, message=message))
+
+    RoundLoop.send = lying
+
+
 class SkewedTime:
     """The time module with another wall clock. gRPC keeps the machine's, by which it reckons its deadlines."""
 
@@ -161,6 +186,7 @@ FAULTS = {
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
+    "lie": _lie,
     "disk": _full_disk,
     "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
