@@ -213,6 +213,12 @@ class World:
         self.nodes[number].up = False
         self.note(number, "killed")
 
+    def lose(self, number):
+        """Start a member that was killed with an empty disk."""
+        self.disks[number] = Disk()
+        self.note(number, "lost")
+        self.start(number)
+
     def parameters(self, number):
         """(rounds, parameters) of a member's newest checkpoint."""
         rounds = self.disks[number].newest()[1]
@@ -476,11 +482,18 @@ def replayed(world):
         disk.write(0, 0, sites[number].parameters, 10_000)
     entered = {(member, view.number) for _, member, _, view in world.of("entered")}
     done = {(member, view, rounds) for _, member, _, view, rounds in world.of("round")}
+    lost = {
+        (member, min(view.number for after, name, _, view in world.of("entered") if name == member and after > when))
+        for when, member, _ in world.of("lost")
+    }
     brought = {(member, view): senders for _, member, _, view, senders in world.of("caught up")}
     for number, (ring, start) in sorted(world.views().items()):
         order = tuple(seat.member for seat in ring)
         last = max((rounds for _, view, rounds in done if view == number), default=start)
         for member in order:
+            if (NAMES[member], number) in lost:
+                sites[member], disks[member] = TinySite(member), Disk()
+                disks[member].write(0, 0, sites[member].parameters, 10_000)
             near = disks[member].nearest(start)
             sites[member].parameters = disks[member].checkpoints[near][1].clone()
         for member in order:

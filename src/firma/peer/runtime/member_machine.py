@@ -94,8 +94,13 @@ Phase = Literal[
 ]
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
 _FRESH = (
-    "state folder is empty, but the ring is already running: a site without its promises must not come back; "
-    "pass the right --state, or start over with a new ring file"
+    "state folder is empty, but the ring is already running, and it cannot agree on anything without this site's vote: "
+    "a site without its promises must not vote; pass the right --state, or start over with a new ring file"
+)
+_LOST = (
+    "state folder is empty, but the ring is already running: if this is not the right --state, stop and pass it; else "
+    "this site's promises are lost, so it does not vote until two views were decided without it, and then goes on "
+    "with the others' extractor and a new head"
 )
 
 
@@ -138,6 +143,7 @@ class Member:
         self._view_began = now
         self._had_seat = self._stopping = False
         self._next_heartbeat = now
+        self._without_past = self._paxos.muted  # its promises are lost, and it may not have heard the newest view
         # Within a view:
         self._inbox: Inbox | None = None
         self._trained: Trained | None = None  # of the round whose mixing is not done
@@ -235,6 +241,8 @@ class Member:
 
     def _tick(self, now: float) -> list[Action]:
         actions: list[Action] = []
+        if self._without_past and self._knows_the_newest_view(now):
+            self._without_past = False
         if self._phase != "failed":
             neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
             for move in self._proposer.look(self._paxos, neighbours, self._view_began, self._has_finished, now):
@@ -268,6 +276,16 @@ class Member:
             receipt = Receipt(sender, *received.saved, received.seal)
             self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
 
+    def _knows_the_newest_view(self, now: float) -> bool:
+        """Whether it knows as new a view as so many others that one of them knew the last that it can have voted about.
+
+        The last view that it can have known was committed by a quorum, which knew the one before; of any n - q + f + 1
+        others at least one honest one was among them.
+        """
+        rules, known = self._agreement.rules, self._paxos.view_number
+        others = [n for n in self._detector.alive(now) if n != self._me and self._detector.knows(n) <= known]
+        return known > 0 and len(others) > rules.members - rules.quorum + rules.insiders
+
     # The agreement on views
 
     def _control(self, sender: int, message: ControlMessage, now: float, called: bool) -> list[Action]:
@@ -275,14 +293,17 @@ class Member:
         self._detector.heard(sender, now)
         if self._phase == "failed":
             return []
+        lost: list[Action] = []
         fresh, view = self._start.memory is None and self._paxos.memory == Memory(), message.view
         if fresh and view is not None and voting.decided(self._agreement.rules, view, message.proof):
-            return self._fail(BadInput(_FRESH))
+            if self._agreement.rules.quorum == self._agreement.rules.members:
+                return self._fail(BadInput(_FRESH))
+            self._without_past, lost = True, [Notice(_LOST)]
         self._refresh(now)
         actions, out = self._become(voting.receive(self._agreement.rules, self._paxos, sender, message), now)
         for to, each in out:
             actions.append((AnswerControl if called and to == sender else SendControl)(to, each))
-        return actions
+        return lost + actions
 
     def _carry_out(self, move: Move, now: float) -> list[Action]:
         """Do what the proposer wants."""
@@ -309,6 +330,8 @@ class Member:
     def _become(self, step: Step, now: float) -> tuple[list[Action], tuple[tuple[int, ControlMessage], ...]]:
         """Take over what the agreement says; what must not be forgotten comes before anything that is sent."""
         (after, out), before = step, self._paxos
+        if self._without_past and after.view_number != before.view_number:
+            after = voting.without_past(after)
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
