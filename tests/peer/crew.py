@@ -176,6 +176,10 @@ FAULTS = {
     "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
     "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
+    # It stands still once the round is saved, while its other threads answer and deliver: to be killed by the test.
+    "hold after save": lambda number: _wrap(
+        RoundLoop, "save", after=_at(lambda self, work: work.number == number, lambda: time.sleep(600))
+    ),
     "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
     "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
     "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, work: work.view.number == number)),

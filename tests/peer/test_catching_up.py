@@ -1,5 +1,9 @@
 """A member that was away, or has lost its disk, is brought to the ring's round by the others, and gets a result."""
 
+import json
+import shutil
+from contextlib import ExitStack
+
 import pytest
 import torch
 
@@ -7,6 +11,7 @@ from firma.peer.membership.views import Seat, View
 from firma.peer.runtime.catching_up import STEP, caught_up, enough, holders
 from firma.peer.runtime.events import SendExtractor
 
+from .crew import Crew
 from .test_virtual import assert_finished
 from .virtual import LAYOUT, NAMES, VirtualNode, World
 
@@ -101,3 +106,44 @@ def test_one_that_brings_absurd_values_is_outvoted(monkeypatch):
     for member in (0, 1, 3, 4):
         assert world.parameters(member)[1].abs().max() < 20
     assert STEP > 10**9
+
+
+# Real processes
+
+
+@pytest.fixture
+def crew(make_ring):
+    with ExitStack() as crews:
+
+        def make(members, rounds, pace, method="fibfl", **changes):
+            each = Crew(make_ring(method, members, rounds, "iid", patience=2.0, gathering=600.0, **changes), pace=pace)
+            crews.callback(each.end)
+            return each
+
+        yield make
+
+
+def outcome(ring, number):
+    return json.loads((ring.made.folder / NAMES[number] / "outcome.json").read_text())
+
+
+def test_a_site_whose_disk_is_lost_is_brought_back_and_gets_a_result(crew):
+    """Its extractor is that of the others when it enters, its head is new, and its result says which rounds it missed."""
+    ring = crew(3, 40, 0.4)
+    for number in range(3):
+        ring.start(number)
+    ring.wait_round(0, 2)
+    ring.kill(2)
+    ring.wait_notice(0, ": ant-bee, from")
+    shutil.rmtree(ring.made.state(2))
+    ring.start(2)
+    assert ring.finish(timeout=240) == [0, 0, 0], ring.out(2)
+    assert "this site's promises are lost" in ring.out(2)
+    came = ring.events(2, "caught_up")[0]
+    assert set(came["from"]) == {"ant", "bee"}
+    taken = ring.events(2, "view")[0]
+    assert (taken["from_round"], taken["behind"]) == (came["rounds"] + 1, ["cat"])
+    found = outcome(ring, 2)
+    assert (len(found["history"]), found["history"][0], found["participation"][0]["members"]) == (40, None, None)
+    assert found["participation"][-1]["members"] == ["ant", "bee", "cat"]
+    assert found["history"][-1] > 0.8

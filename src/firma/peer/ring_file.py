@@ -32,10 +32,8 @@ NEUTRAL_TASK: Mapping[str, Any] = {
     "kind": "classification", "edges": [], "columns": [],
 }  # fmt: skip
 # What a ring takes that bears liars among its members, where its file names no method: the cheapest of those that keep
-# honest accuracy, measured in docs/robustness.md. Every extractor comes straight from its origin, in one exchange.
-ROBUST_METHOD = (
-    "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,warmup=no,combine=clipped"
-)
+# honest accuracy, measured in docs/robustness.md. After the warm-up every extractor comes straight from its origin.
+ROBUST_METHOD = "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,combine=clipped"
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
