@@ -13,8 +13,8 @@ from collections import defaultdict
 from typing import Any
 
 import firma
-import firma.engines.simulation as simulation
 from firma.data.dataset import load_dataset
+from firma.engines import simulation
 from firma.protocol import Exchanges, Participant
 from firma.schedule import RoundPlan
 

@@ -90,8 +90,8 @@ class Participant:
 
     `shared` is the flat extractor, or the whole flat model where the plan shares it. What is sent is encoded as `wire`;
     what a member keeps of its own is never rounded. With `score` the gate uses it instead of the neighbours' claims.
-    A server with `aggregate` computes what it sends by it; the default is the weighted mean. What `admit` refuses counts
-    as missing, and its weight is this member's own.
+    A server with `aggregate` computes what it sends by it; the default is the weighted mean. What `admit` refuses
+    counts as missing, and its weight is this member's own.
     """
 
     me: int

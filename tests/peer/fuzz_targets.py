@@ -20,12 +20,17 @@ from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer.membership.views import (
-    Accept,
+    Commit,
+    Committed,
     ControlMessage,
     MemberState,
     Memory,
     Prepare,
+    Prepared,
     Promise,
+    Proof,
+    Propose,
+    Receipt,
     Refusal,
     Seat,
     View,
@@ -194,9 +199,16 @@ def seeds():
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
     view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
     word = MemberState(9, 1, 1, shares=(0.5, 0.25, 0.25))
-    for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
-        raw = encode_control(TERMS, ControlMessage(view, written))
+    sealed = ((0, b"a" * 64), (1, b"b" * 64))
+    prepared, proof = Prepared((1, 0), view, sealed), Proof((1, 0), sealed)
+    promise = Promise((2, 1), word, prepared, (Receipt(0, 1, 1, b"c" * 64),), b"d" * 64)
+    bodies = (
+        Prepare((1, 0)), promise, Propose((2, 1), view, ((0, promise),)), Commit(prepared),
+        Committed((2, 1), b"e" * 64), Refusal((3, 0)),
+    )  # fmt: skip
+    for written in bodies:
+        raw = encode_control(TERMS, ControlMessage(view, written, proof))
         yield control, raw[raw.index(b"{") :]
-    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view)))}
+    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view.digest), prepared, proof))}
     yield promises, json.dumps(memory).encode()
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

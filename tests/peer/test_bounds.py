@@ -1,4 +1,4 @@
-"""Absurd values: what arrives is compared with the own extractor, in every kind of mixing, before anything is blended."""
+"""Absurd values: what arrives is compared with the own extractor, in every kind of mixing, before it is blended."""
 
 from dataclasses import replace
 
@@ -36,7 +36,12 @@ def lying(monkeypatch):
     def install(change):
         def perform(node, work):
             gathers = isinstance(work, Train) and work.plan.mixing == "all-gather"
-            if node.number == LIAR and isinstance(work, Send) and not node.gathers and work.message.state.values.numel():
+            if (
+                node.number == LIAR
+                and isinstance(work, Send)
+                and not node.gathers
+                and work.message.state.values.numel()
+            ):
                 state = work.message.state
                 work = replace(work, message=replace(work.message, state=replace(state, values=change(state.values))))
             done = honest(node, work)

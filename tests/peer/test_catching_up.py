@@ -128,7 +128,7 @@ def outcome(ring, number):
 
 
 def test_a_site_whose_disk_is_lost_is_brought_back_and_gets_a_result(crew):
-    """Its extractor is that of the others when it enters, its head is new, and its result says which rounds it missed."""
+    """It enters with the others' extractor and a new head, and its result says which rounds it missed."""
     ring = crew(3, 40, 0.4)
     for number in range(3):
         ring.start(number)

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,16 +12,18 @@ from firma.models import SplitModel, mlp
 from firma.peer.identity import load_identity
 from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.views import (
-    Accept,
-    Accepted,
+    Committed,
     ControlMessage,
+    Echo,
     MemberState,
     Memory,
     Prepare,
     Promise,
+    Propose,
     Refusal,
     Seat,
     View,
+    statement,
 )
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
@@ -48,9 +51,12 @@ from firma.peer.runtime.events import (
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
+from firma.peer.signing import seals_of
 from firma.peer.wire.control import decode_control
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Heartbeat
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
+
+from .virtual import sealed
 
 VIEW = View(1, 0, (Seat(0, 10), Seat(1, 11), Seat(2, 12)))
 
@@ -67,7 +73,8 @@ class Machine:
         self.now = 1000.0
         start = Start(0, MemberState(10), memory, samples=5)
         self.terms = terms_of(ring)
-        self.member = Member(agreement_of(ring, self.terms), start, random.Random(0), self.now)
+        self.seals = [sealed(ring.digest, n, len(ring.members)) for n in range(len(ring.members))]
+        self.member = Member(agreement_of(ring, self.terms, self.seals[0]), start, random.Random(0), self.now)
 
     def on(self, event):
         return self.member.on(event, self.now)
@@ -86,19 +93,30 @@ class Machine:
             self.now += 0.05
         raise AssertionError("it did not propose")
 
-    def promise(self, number):
-        ballot = self.member.paxos.ballot
-        return self.on(ControlAnswered(number, ControlMessage(None, Promise(ballot, MemberState(10 + number), None))))
+    def _signed(self, number, kind, digest):
+        seals = self.seals[number]
+        return seals.sign(statement(seals.ring, kind, 1, self.member.paxos.ballot, digest))
 
-    def accepted(self, number):
-        return self.on(ControlAnswered(number, ControlMessage(None, Accepted(self.member.paxos.ballot))))
+    def promise(self, number):
+        said = Promise(self.member.paxos.ballot, MemberState(10 + number), None)
+        said = replace(said, signature=self._signed(number, b"promise", said.digest))
+        return self.on(ControlAnswered(number, ControlMessage(None, said)))
+
+    def echo(self, number):
+        signature = self._signed(number, b"echo", VIEW.digest)
+        return self.on(ControlAnswered(number, ControlMessage(None, Echo(self.member.paxos.ballot, signature))))
+
+    def commit(self, number):
+        signature = self._signed(number, b"commit", VIEW.digest)
+        return self.on(ControlAnswered(number, ControlMessage(None, Committed(self.member.paxos.ballot, signature))))
 
     def seat(self):
         """Bring it into the first view with everybody."""
         self.propose()
         self.promise(1)
         self.promise(2)
-        return self.accepted(1)
+        self.echo(1)
+        return self.commit(1)
 
 
 @pytest.fixture
@@ -122,9 +140,10 @@ class Table:
     def open(self):
         """Start the process anew."""
         start = Start(0, MemberState(10), self.promises.read(), samples=5)
-        self.member = Member(agreement_of(self.ring, self.terms), start, random.Random(0), time.monotonic())
-        self.audit_log = AuditLog(self.folder / "audit.jsonl", self.ring, 0, self.terms)
         identity = load_identity(self.made.identity(0))
+        agreement = agreement_of(self.ring, self.terms, seals_of(self.ring, identity))
+        self.member = Member(agreement, start, random.Random(0), time.monotonic())
+        self.audit_log = AuditLog(self.folder / "audit.jsonl", self.ring, 0, self.terms)
         self.driver = Driver(
             self.member, self.ring, 0, self.terms, identity, self.promises, self.audit_log, EventLog(None)
         )
@@ -157,7 +176,7 @@ def test_a_promise_is_on_the_disk_before_it_is_given_and_survives(table):
     table.open()
     assert table.say(2, ControlMessage(None, Prepare((1, 2)))).body.ballot == (1, 2)
     table.open()
-    assert table.say(1, ControlMessage(None, Accept((1, 1), VIEW))).body == Refusal((1, 2))
+    assert table.say(1, ControlMessage(None, Propose((1, 1), VIEW, ()))).body == Refusal((1, 2))
     lines = (table.folder / "audit.jsonl").read_text().splitlines()
     assert sum('"numbers": ["rounds"]' in line for line in lines) == 3, "every answer is in the audit file"
 
@@ -200,8 +219,12 @@ def test_a_ballot_of_somebody_else_and_junk_are_refused(victim):
     assert victim.member.paxos == before
 
 
-def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(machine):
-    (fail,) = machine.on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)))))
+def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(ring, machine):
+    assert not machine.all(Fail, ControlArrived(1, ControlMessage(VIEW))), "nobody believes a view without its proof"
+    other = Machine(ring)
+    other.seat()
+    proof = other.member.paxos.memory.proof
+    (fail,) = Machine(ring).on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)), proof)))
     assert "must not come back" in str(fail.error)
 
 
@@ -210,12 +233,15 @@ def test_a_decided_view_is_told_to_all_and_followed(machine):
     machine.promise(1)
     machine.promise(2)
     assert machine.member.paxos.value == VIEW
-    actions = machine.accepted(2)
+    machine.echo(2)
+    actions = machine.commit(2)
+    proof = machine.member.paxos.memory.proof
     assert [action for action in actions if isinstance(action, SendControl)] == [
-        SendControl(1, ControlMessage(VIEW)), SendControl(2, ControlMessage(VIEW)),
+        SendControl(1, ControlMessage(VIEW, None, proof)), SendControl(2, ControlMessage(VIEW, None, proof)),
     ]  # fmt: skip
+    assert {member for member, _ in proof.commits} == {0, 2}
     assert Enter(VIEW) in actions
-    assert Remember(Memory(VIEW)) in actions
+    assert Remember(Memory(VIEW, proof=proof)) in actions
 
 
 def test_a_round_from_training_to_the_next(machine):
@@ -322,5 +348,5 @@ def test_no_clock_but_the_one_that_is_handed_in(ring, monkeypatch):
             patch.setattr("time.monotonic", lambda offset=offset: offset)
             machine = Machine(ring)
             machine.seat()
-            histories.append([str(machine.on(event)) for event in (Entered(), Tick(), Failed("end"))])
+            histories.append([[type(a).__name__ for a in machine.on(e)] for e in (Entered(), Tick(), Failed("end"))])
     assert histories[0] == histories[1]

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from firma.peer.identity import Identity, load_identity, make_identity
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.transport.client import connect
-from firma.peer.wire.message_signature import signer, with_signature
 from firma.peer.wire.message import DONE, chunks, encode
+from firma.peer.wire.message_signature import signer, with_signature
 from firma.protocol import ExtractorState, Message
 
 from .crew import Crew

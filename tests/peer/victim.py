@@ -11,8 +11,8 @@ from firma.peer.membership.views import ControlMessage, MemberState, Memory, Pro
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.events import ControlArrived, Entered, Saved, Scored, Trained
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises

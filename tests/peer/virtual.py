@@ -424,7 +424,7 @@ class VirtualNode:
         if self.up:
             self._next()
 
-    def _perform(self, work):
+    def _perform(self, work):  # noqa: PLR0912, one case per piece of work
         world, keep = self.world, len(self.world.ring.members) + 2
         match work:
             case Notice(text):

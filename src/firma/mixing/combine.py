@@ -105,7 +105,7 @@ def combined(plan: RoundPlan, own: "Tensor", received: "Sequence[Tensor]", reads
 
 
 def without(plan: RoundPlan, reads: Reads, usable: Collection[int]) -> tuple[RoundPlan, Reads]:
-    """The same without members whose vectors cannot be used: these are found out, so fewer liars are left among the rest.
+    """The same without members whose vectors cannot be used: they are found out, so fewer liars are left.
 
     With all of them usable, both are returned as they are.
     """

@@ -56,7 +56,9 @@ def _insiders(ring: Ring) -> str:
     lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
     told = f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
     if ring.row.combine == "mean":
-        return f"{told}; WARNING: extractors are not combined robustly, so one that lies about its own spoils the others'"
+        return (
+            f"{told}; WARNING: extractors are not combined robustly, so one that lies about its own spoils the others'"
+        )
     return f"{told}; {ring.hyper.byzantine} may send any extractor without spoiling the others'"
 
 

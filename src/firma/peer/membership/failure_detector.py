@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from firma.peer.membership.views import View
+from firma.peer.membership.views import Seat, View
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
 
 _MISDEEDS = 3  # after which a member that misbehaves is suspected
@@ -69,10 +69,17 @@ class FailureDetector:
         others = [n for n in self.alive(now) if n != self.me and self.heartbeats[n].status in working]
         return [n for n in others if self.heartbeats[n].tag[0] >= max(view_number, 1)]
 
-    def asking(self, view_number: int, now: float) -> list[int]:
-        """Members that want a seat and know the present view."""
+    def asking(self, view_number: int, now: float, view: View | None = None) -> list[int]:
+        """Members that want a seat, know the present view, and do not have one in it."""
         last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me}
-        return [n for n, heartbeat in last.items() if heartbeat.status == ASKING and heartbeat.tag[0] == view_number]
+        seats = view.ring if view is not None else ()
+        return [
+            n
+            for n, heartbeat in last.items()
+            if heartbeat.status == ASKING
+            and heartbeat.tag[0] == view_number
+            and Seat(n, heartbeat.process) not in seats
+        ]
 
     def finished(self, view: View) -> list[int]:
         """Members of the view that have completed all rounds in it."""

@@ -5,7 +5,7 @@ view propose when everybody is there, or a quorum after `gathering` seconds. The
 once, the others later, and all later after every vain proposal, so that no two keep crossing each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.peer.membership.failure_detector import FailureDetector
+from firma.peer.membership.restraint import TURN
 from firma.peer.membership.views import MemberState, Rules, Seals, Voter
 from firma.peer.ring_file import Ring
 
@@ -22,7 +23,7 @@ _AGAIN = 0.3  # seconds until a member that is there, but has not answered, is a
 
 
 @dataclass(frozen=True, slots=True)
-class Propose:
+class Ask:
     """Start a proposal for the next view."""
 
     why: str
@@ -59,14 +60,17 @@ class Say:
     text: str
 
 
-Move = Propose | Settle | Abandon | Repeat | Inform | Say
+Move = Ask | Settle | Abandon | Repeat | Inform | Say
 
 
 class Proposer:
     """Decides on each look what to do about the next view; `Member` carries it out."""
 
-    def __init__(self, detector: FailureDetector, rules: Rules, state: Voter, random: Random, now: float) -> None:
-        self._detector, self._rules, self._random = detector, rules, random
+    def __init__(
+        self, detector: FailureDetector, rules: Rules, state: Voter, random: Random, now: float,
+        welcome: Callable[[int, float], bool],
+    ) -> None:  # fmt: skip
+        self._detector, self._rules, self._random, self._welcome = detector, rules, random, welcome
         self._patience = detector.patience
         self._due: float | None = None  # when this member proposes, if the reason lasts
         self._proposed = self._repeated = self._nudged = now
@@ -107,7 +111,8 @@ class Proposer:
 
     def between_rounds(self, state: Voter, now: float) -> list[Move]:
         """Let in members that ask. The first member does so; the next one only if that comes to nothing."""
-        asking = self._detector.asking(state.view_number, now)
+        wanting = self._detector.asking(state.view_number, now, state.memory.view)
+        asking = [n for n in wanting if self._welcome(n, now)]
         self._overdue = self._overdue + 1 if asking else 0
         if self._overdue <= self._rank(now) or state.frozen:
             return []
@@ -115,11 +120,11 @@ class Proposer:
         names = ", ".join(self._detector.names[n] for n in asking)
         return [self._propose(f"{names} asked for a seat", now)]
 
-    def _propose(self, why: str, now: float) -> Propose:
+    def _propose(self, why: str, now: float) -> Ask:
         self._proposed = self._repeated = self._nudged = now
         self._due = None
         self._tries += 1
-        return Propose(why)
+        return Ask(why)
 
     def _tend(self, state: Voter, now: float) -> list[Move]:
         """A proposal is under way: repeat, settle or abandon it."""
@@ -147,7 +152,7 @@ class Proposer:
         detector, alive = self._detector, self._detector.alive(now)
         if state.seated:
             return self._reason_with_a_seat(state, neighbours, view_began, now)
-        if detector.at_work(state.view_number, now):
+        if len(detector.at_work(state.view_number, now)) > self._rules.insiders:  # one alone may be lying
             return None, self._say("waiting to be let in")
         missing = [detector.names[n] for n in range(len(detector.names)) if n not in alive]
         if not missing:
@@ -180,7 +185,7 @@ class Proposer:
     def _others_turn(self, state: Voter, now: float) -> bool:
         """Whether another member is proposing, and has not had the time after which it abandons that."""
         proposer = state.memory.promised[1]
-        return proposer not in (-1, state.me) and now - self._promised_at < 1.5 * self._patience.silence
+        return proposer not in (-1, state.me) and now - self._promised_at < TURN * self._patience.silence
 
     def _rank(self, now: float) -> int:
         """This member's place among those that are there."""

@@ -83,7 +83,7 @@ class Inbox:
     held: dict[tuple[int, Tag], tuple[bytes, Message]] = field(default_factory=dict)
     _last: dict[tuple[int, Tag], bytes] = field(default_factory=dict)
 
-    def admit(self, sender: int, header: Header) -> Verdict:
+    def admit(self, sender: int, header: Header) -> Verdict:  # noqa: PLR0911, one case per verdict
         """What to do with a message: take it, or why not."""
         number = self.sequence.view_number
         if header.tag[0] != number:  # of a view that is over, or of one that this member does not know yet

@@ -1,4 +1,4 @@
-"""How large an extractor that arrives may be: finite values can be absurd, and one of 3e38 would poison everybody. Pure.
+"""How large an extractor that arrives may be: finite values can be absurd, and 3e38 would poison everybody. Pure.
 
 What a member sends is compared with this site's own extractor, in norms over all that is mixed:
 

@@ -29,7 +29,7 @@ def holders(view: View, member: int, insiders: int) -> tuple[int, ...]:
 
 
 def enough(arrived: int, awaited: int, insiders: int, waited: float, silence: float) -> bool:
-    """Whether to wait no longer: all are here, or more than can lie after a while, or at least one after a long while."""
+    """Whether to wait no longer: all are here, or after a while more than can lie, or after a long while any."""
     if arrived == awaited:
         return True
     return (arrived > insiders and waited > silence / 4) or (arrived > 0 and waited > silence / 2)
@@ -42,7 +42,7 @@ def caught_up(own: Tensor, received: Sequence[Tensor]) -> Tensor:
     """
     if len(received) > 2:
         return median(received)
-    sizes = sorted((norm(each) for each in received))
+    sizes = sorted(norm(each) for each in received)
     if len(received) == 2 and sizes[1] <= FACTOR * sizes[0]:
         return (received[0] + received[1]) / 2
     return min(received, key=lambda each: abs(norm(each) - norm(own)))

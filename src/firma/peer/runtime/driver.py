@@ -19,7 +19,6 @@ from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.event_log import EventLog
-from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.events import (
     Action,
     Announced,
@@ -48,6 +47,7 @@ from firma.peer.runtime.events import (
     Unreachable,
     Work,
 )
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client

@@ -28,10 +28,25 @@ from firma.mixing.combine import enough
 from firma.mixing.kind import exchange, kind_of
 from firma.peer.membership import agreement as voting
 from firma.peer.membership.failure_detector import FailureDetector, Patience
-from firma.peer.membership.proposer import Abandon, Inform, Move, Propose, Proposer, Repeat, Say, Settle
-from firma.peer.membership.views import ControlMessage, MemberState, Memory, Receipt, Rules, Step, View, Voter
-from firma.peer.runtime.admission import Inbox, exchange_sequence
+from firma.peer.membership.proposer import Abandon, Ask, Inform, Move, Proposer, Repeat, Say, Settle
+from firma.peer.membership.restraint import TURN, Restraint
+from firma.peer.membership.views import (
+    NO_BALLOT,
+    Ballot,
+    ControlMessage,
+    MemberState,
+    Memory,
+    Prepare,
+    Promise,
+    Propose,
+    Receipt,
+    Rules,
+    Step,
+    View,
+    Voter,
+)
 from firma.peer.runtime import catching_up
+from firma.peer.runtime.admission import Inbox, exchange_sequence
 from firma.peer.runtime.bounds import Excess, excess, largest, norm
 from firma.peer.runtime.events import (
     Action,
@@ -90,7 +105,17 @@ from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
 from firma.schedule import RoundPlan
 
 Phase = Literal[
-    "waiting", "catching up", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
+    "waiting",
+    "catching up",
+    "entering",
+    "training",
+    "exchanging",
+    "scoring",
+    "saving",
+    "settling",
+    "lingering",
+    "finished",
+    "failed",
 ]
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
 _FRESH = (
@@ -135,7 +160,8 @@ class Member:
         self._agreement, self._start, self._me = agreement, start, start.me
         self._paxos = Voter(start.me, start.state, start.memory or Memory())
         self._detector = FailureDetector(start.me, agreement.names, agreement.patience, now)
-        self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now)
+        self._restraint = Restraint(agreement.patience.silence, agreement.rules.insiders)
+        self._proposer = Proposer(self._detector, agreement.rules, self._paxos, random, now, self._restraint.welcome)
         self._phase: Phase = "waiting"
         self._busy: float | None = None  # since when it works without waiting for others
         self._done = start.state.rounds  # rounds that this site has behind it
@@ -144,6 +170,9 @@ class Member:
         self._had_seat = self._stopping = False
         self._next_heartbeat = now
         self._without_past = self._paxos.muted  # its promises are lost, and it may not have heard the newest view
+        self._moved = now  # when an exchange, a round or its training was last done
+        self._promised_at, self._stood_still = now, True  # when it last promised, and whether it had nothing to lose
+        self._contested: Ballot | None = None  # the last contested ballot that it has answered
         # Within a view:
         self._inbox: Inbox | None = None
         self._trained: Trained | None = None  # of the round whose mixing is not done
@@ -225,7 +254,7 @@ class Member:
             case Entered() if self._phase == "entering":
                 return self._entered(now)
             case Trained() if self._phase == "training":
-                self._trained = event
+                self._trained, self._moved = event, now
                 return self._continue_round(now)
             case Scored(tag, scores) if self._phase == "scoring":
                 return self._scored(tag, dict(scores), now)
@@ -300,16 +329,79 @@ class Member:
                 return self._fail(BadInput(_FRESH))
             self._without_past, lost = True, [Notice(_LOST)]
         self._refresh(now)
-        actions, out = self._become(voting.receive(self._agreement.rules, self._paxos, sender, message), now)
+        actions = list(lost)
+        if message.view is not None and message.view.number > self._paxos.view_number:  # first learn, then listen
+            news = replace(message, body=None)
+            learnt, _ = self._become(voting.receive(self._agreement.rules, self._paxos, sender, news), now)
+            actions += learnt
+        if isinstance(message.body, Prepare | Propose) and not self._permits(sender, message, message.body, now):
+            return actions
+        if isinstance(message.body, Promise) and not self._wants(sender, now):
+            return actions
+        more, out = self._become(voting.receive(self._agreement.rules, self._paxos, sender, message), now)
+        actions += more
         for to, each in out:
             actions.append((AnswerControl if called and to == sender else SendControl)(to, each))
-        return lost + actions
+        return actions
+
+    def _permits(self, sender: int, message: ControlMessage, asked: Prepare | Propose, now: float) -> bool:
+        """Whether a proposal is answered: it has a reason that this member sees, or its proposer has kept still.
+
+        It is contested if this member is at work and misses nobody, if it comes in the middle of another's turn, if
+        it replaces an own one of its proposer, or if it leaves out a member that is heard and not suspected.
+        """
+        promised, number = self._paxos.memory.promised, message.view.number if message.view is not None else 0
+        if not self._agreement.rules.insiders or number != self._paxos.view_number or asked.ballot < promised:
+            return True
+        contested = isinstance(asked, Propose) and self._leaves_out(asked, now)
+        if asked.ballot > promised:
+            turn = now - self._promised_at < TURN * self._agreement.patience.silence
+            if self._paxos.frozen:
+                contested = contested or turn or promised[1] == sender
+                if not turn and promised[1] not in (sender, self._me):
+                    self._restraint.charge(promised[1], now)
+            else:
+                contested = contested or not self._sees_a_reason(now)
+        if not contested or asked.ballot == self._contested:
+            return True
+        if not self._restraint.permits(sender, now):
+            return False
+        self._contested = asked.ballot
+        return True
+
+    def _sees_a_reason(self, now: float) -> bool:
+        """Whether a new view is wanted, or costs nothing because no round is under way."""
+        view, patience = self._paxos.memory.view, self._agreement.patience
+        waiting = self._phase in ("exchanging", "settling") and now - self._moved > patience.silence
+        if view is None or not self._current() or self._has_finished or waiting:
+            return True
+        asking = self._detector.asking(self._paxos.view_number, now, view)
+        return bool(self._suspects(view, now)) or any(self._restraint.welcome(member, now) for member in asking)
+
+    def _suspects(self, view: View, now: float) -> dict[int, str]:
+        neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
+        return self._detector.suspects(view, neighbours, self._view_began, now)
+
+    def _leaves_out(self, proposal: Propose, now: float) -> bool:
+        """Whether a proposed view leaves out a member for no reason that this one sees, while rounds went on."""
+        view, promises = self._paxos.memory.view, dict(proposal.promises)
+        forced = any(promise.prepared is not None for promise in promises.values())
+        if view is None or forced or self._stood_still:
+            return False
+        unready = {member for member, promise in promises.items() if not promise.state.ready}
+        gone = set(view.order) - set(proposal.view.order) - unready - set(self._suspects(view, now))
+        return bool(gone & set(self._detector.alive(now)))
+
+    def _wants(self, sender: int, now: float) -> bool:
+        """Whether a member that loses its seat again and again is let in now; it is, if there is no quorum without."""
+        others = [member for member in self._detector.alive(now) if member != sender]
+        return self._restraint.welcome(sender, now) or len(others) < self._agreement.rules.quorum
 
     def _carry_out(self, move: Move, now: float) -> list[Action]:
         """Do what the proposer wants."""
         rules = self._agreement.rules
         match move:
-            case Propose(why):
+            case Ask(why):
                 self._refresh(now)
                 number = self._paxos.view_number + 1
                 actions, out = self._become(voting.propose(rules, self._paxos), now)
@@ -332,9 +424,16 @@ class Member:
         (after, out), before = step, self._paxos
         if self._without_past and after.view_number != before.view_number:
             after = voting.without_past(after)
+        if after.memory.promised not in (before.memory.promised, NO_BALLOT):
+            self._promised_at = now
+            if not before.frozen:
+                waiting = self._phase in ("exchanging", "settling")
+                still = waiting and now - self._moved > self._agreement.patience.silence
+                self._stood_still = still or not self._current() or self._has_finished
         self._paxos = after
         actions: list[Action] = [Remember(after.memory)] if after.memory != before.memory else []
         if after.view_number != before.view_number and after.memory.view is not None:
+            self._restraint.view_decided(before.memory.view, after.memory.view, now)
             actions += self._view_decided(after.memory.view, now)
         return actions, out
 
@@ -426,7 +525,7 @@ class Member:
         self._phase, self._busy = "waiting", None
         self._exchanges, self._due, self._arrived = None, None, {}
 
-    def _await_seat(self, now: float) -> list[Action]:
+    def _await_seat(self, now: float) -> list[Action]:  # noqa: PLR0911, one case per outcome
         """Enter the next view that has a seat for this process; finish or give up if there will be none."""
         view, followed = self._paxos.memory.view, self._view.number if self._view is not None else 0
         if self._paxos.seated and view is not None:
@@ -495,7 +594,8 @@ class Member:
     def _ring_has_finished(self, now: float) -> bool:
         """Whether the members at work have all completed all rounds."""
         working, view = self._detector.at_work(self._paxos.view_number, now), self._paxos.memory.view
-        return bool(working) and view is not None and set(working) <= set(self._detector.finished(view))
+        several = len(working) > self._agreement.rules.insiders
+        return several and view is not None and set(working) <= set(self._detector.finished(view))
 
     def _give_up(self, now: float) -> list[Action]:
         """End if the others never came."""
@@ -514,7 +614,7 @@ class Member:
     def _entered(self, now: float) -> list[Action]:
         view = self._view
         assert view is not None  # it was told to enter one
-        self._done, self._mixed = view.start, None
+        self._done, self._moved, self._mixed = view.start, now, None
         self._blamed.clear()
         self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
@@ -603,7 +703,7 @@ class Member:
         return [*refused, *(Send(member, tag, due.message, seal) for member in due.to)]
 
     def _refused_as_absurd(self, now: float) -> list[Action]:
-        """Tell who sent what cannot be of honest training; it was treated as missing, so its weight is the own one's."""
+        """Tell who sent what cannot be of honest training; it was treated as missing, its weight is this member's."""
         actions: list[Action] = []
         for member, found in self._absurd:
             name, turn = self._agreement.names[member], self._done + 1
@@ -651,7 +751,7 @@ class Member:
         arrived = self._inbox.take(self._due.wait, tag)
         if arrived is None:
             return []
-        self._arrived, self._phase, self._busy = arrived, "scoring", now
+        self._arrived, self._phase, self._busy, self._moved = arrived, "scoring", now, now
         chosen = arrived if self._verifies(self._plan()) else {}
         return [Score(tag, {sender: message.state.values for sender, message in chosen.items()})]
 
@@ -673,7 +773,7 @@ class Member:
         return actions + self._advance(now)
 
     def _saved(self, rounds: int, now: float) -> list[Action]:
-        self._done = rounds
+        self._done, self._moved = rounds, now
         if self._view is not None:
             self._paxos = voting.completed(self._agreement.rules, self._paxos, self._view.number, rounds)
         return self._next_round(now)
@@ -696,8 +796,10 @@ class Member:
                 self._wait()
                 return []
             return self._finish()
-        needed = set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}
-        return [] if needed & set(view.order) else self._finish()
+        needed = (set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}) & set(view.order)
+        few = len(needed) <= self._agreement.rules.insiders  # who never finishes does not keep the others for ever
+        late = few and now - self._moved > self._agreement.patience.gathering
+        return self._finish() if late or not needed else []
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"

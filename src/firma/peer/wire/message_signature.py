@@ -1,7 +1,7 @@
 """The signature under a message: with it, whoever received a message can prove to others who sent it.
 
 A sender signs (domain, ring digest, tag, digest of the header) with the P-256 key of its certificate; the header holds
-the hash of every byte of the body, and the accuracy, the weight or the digests that are sent with it. The 64 bytes r ‖ s
+the hash of every byte of the body, and the accuracy, the weight or the digests that are sent with it. Its 64 bytes
 travel behind the header, in the same part of the stream. TLS alone proves nothing to a third party.
 """
 
