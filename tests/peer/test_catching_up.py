@@ -108,6 +108,29 @@ def test_one_that_brings_absurd_values_is_outvoted(monkeypatch):
     assert STEP > 10**9
 
 
+@pytest.mark.parametrize("members", [3, 5])
+def test_one_that_comes_back_in_the_last_round_gets_the_last_extractor_and_a_result(members):
+    """No round is left for it: the others, which have all rounds, open one more view for its sake, and then end."""
+    world = World(members, 12, seed=4, training=0.5)
+    world.at(2.0, lambda: world.kill(1))
+    last = []
+
+    def watch():
+        done = [rounds for _, who, _, _, rounds in world.of("round") if who == NAMES[0]]
+        if done and max(done) == 11 and not last:
+            last.append(world.now)
+            world.start(1)
+        if not last:
+            world.after(0.02, watch)
+
+    world.at(3.0, watch)
+    world.start().run()
+    assert_finished(world, *range(members))
+    assert brought(world, 1)
+    assert [view.start for _, who, _, view in world.of("entered") if who == NAMES[1]][-1] == 12
+    assert world.now < last[0] + 10 * world.ring.patience
+
+
 # Real processes
 
 

@@ -118,6 +118,11 @@ Phase = Literal[
     "failed",
 ]
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
+_LATE = 2.0  # times the patience: how long a site that has all rounds stays for one that asks, and that one hopes
+_TOO_LATE = (
+    "the ring has finished without this site, and nobody stayed to send it the last extractor; a member that has it "
+    "can start a new ring with --begin-with"
+)
 _FRESH = (
     "state folder is empty, but the ring is already running, and it cannot agree on anything without this site's vote: "
     "a site without its promises must not vote; pass the right --state, or start over with a new ring file"
@@ -168,7 +173,9 @@ class Member:
         self._view: View | None = None  # that it works in, or worked in last
         self._view_began = now
         self._had_seat = self._stopping = False
-        self._next_heartbeat = now
+        self._next_heartbeat = self._next_offer = now
+        self._all_done: float | None = None  # since when it has all rounds, and none had to be repeated
+        self._over: float | None = None  # since when all others have finished, while this member lacks rounds
         self._without_past = self._paxos.muted  # its promises are lost, and it may not have heard the newest view
         self._moved = now  # when an exchange, a round or its training was last done
         self._promised_at, self._stood_still = now, True  # when it last promised, and whether it had nothing to lose
@@ -540,10 +547,14 @@ class Member:
             self._phase, self._busy, self._inbox.holders = "catching up", None, holders
             names = " and ".join(self._agreement.names[member] for member in holders)
             return [Notice(f"this site is behind; {names} bring it to round {view.start}")]
-        if self._ring_has_finished(now):
+        if self._ring_has_finished(now) or self._over is not None:
             if self._done == self._agreement.rounds:
                 return self._finish()
-            return self._fail(PeerLost("the ring has finished without this site"))
+            self._over = now if self._over is None else self._over
+            gone = not self._detector.at_work(self._paxos.view_number, now)
+            if gone or now - self._over > _LATE * self._agreement.patience.silence:
+                return self._fail(PeerLost(_TOO_LATE))
+            return []
         if self._done == self._agreement.rounds and not self._may_be_needed(now):
             return self._finish()
         return self._give_up(now)
@@ -615,6 +626,8 @@ class Member:
         view = self._view
         assert view is not None  # it was told to enter one
         self._done, self._moved, self._mixed = view.start, now, None
+        if view.start < self._agreement.rounds:
+            self._all_done = None
         self._blamed.clear()
         self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
@@ -785,6 +798,7 @@ class Member:
         assert self._view is not None  # it has done all rounds in one
         assert self._inbox is not None
         self._phase, self._busy = "lingering", None
+        self._all_done = now if self._all_done is None else self._all_done
         self._inbox.now = (self._view.number, self._agreement.rounds + 1, 0)
         return [self._beat(now)]
 
@@ -799,7 +813,24 @@ class Member:
         needed = (set(self._detector.alive(now)) - {self._me, *self._detector.finished(view)}) & set(view.order)
         few = len(needed) <= self._agreement.rules.insiders  # who never finishes does not keep the others for ever
         late = few and now - self._moved > self._agreement.patience.gathering
-        return self._finish() if late or not needed else []
+        if not (late or not needed):
+            return []
+        return self._finish() if not self._latecomers(view, now) else self._let_in(now)
+
+    def _latecomers(self, view: View, now: float) -> list[int]:
+        """Members that ask for a seat and lack rounds: they can still have the last extractor; nobody waits long."""
+        rounds, beats = self._agreement.rounds, self._detector.heartbeats
+        if self._all_done is None or now - self._all_done > _LATE * self._agreement.patience.silence:
+            return []
+        return [n for n in self._detector.asking(view.number, now, view) if beats[n].tag[1] <= rounds]
+
+    def _let_in(self, now: float) -> list[Action]:
+        """All rounds are done: propose a view that starts after the last one, for the sake of whoever is late."""
+        if now < self._next_offer or self._paxos.frozen:
+            return []
+        self._next_offer = now + self._agreement.patience.silence / 4
+        return [action for move in self._proposer.between_rounds(self._paxos, now)
+                for action in self._carry_out(move, now)]  # fmt: skip
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"
