@@ -635,7 +635,8 @@ class Member:
         facts = {"number": view.number, "ring": names, "from_round": view.start + 1, "behind": behind}
         actions: list[Action] = [LogEvent("view", facts), *self._bring_others()]
         if view.number > 1:
-            actions.append(Notice(f"view {view.number}: {'-'.join(names)}, from round {view.start + 1}"))
+            where = f"from round {view.start + 1}" if view.start < self._agreement.rounds else "after the last round"
+            actions.append(Notice(f"view {view.number}: {'-'.join(names)}, {where}"))
         if self._done < self._agreement.rounds and not enough(self._plan(), len(view.ring)):
             actions.append(
                 Notice(f"{len(view.ring)} members are too few for a robust combine; this site mixes nothing")
