@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from firma.errors import BadInput
+from firma.methods import ROBUST_METHOD
 from firma.peer.agreed_text import agreed_lines
-from firma.peer.ring_file import ROBUST_METHOD, checked, read_ring
+from firma.peer.ring_file import checked, read_ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.evidence import examined
 

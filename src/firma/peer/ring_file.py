@@ -14,7 +14,7 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, Method, lookup, own_algorithm
+from firma.methods import DEFAULT_METHOD, ROBUST_METHOD, Method, lookup, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
@@ -31,9 +31,6 @@ NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
     "kind": "classification", "edges": [], "columns": [],
 }  # fmt: skip
-# What a ring takes that bears liars among its members, where its file names no method: the cheapest of those that keep
-# honest accuracy, measured in docs/robustness.md. After the warm-up every extractor comes straight from its origin.
-ROBUST_METHOD = "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,combine=clipped"
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
