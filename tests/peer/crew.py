@@ -34,6 +34,7 @@ from firma.protocol import Participant
 from firma.schedule import plan
 from tests.processes import wait_until
 
+from . import insider
 from .conftest import NAMES
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -192,6 +193,7 @@ FAULTS = {
     "clock": _skew,
     "lie": _lie,
     "disk": _full_disk,
+    "insider": insider.install,
     "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
 
