@@ -53,7 +53,7 @@ def brought(world, member):
 
 @pytest.mark.parametrize("members", [3, 5])
 def test_a_latecomer_comes_in_with_the_present_extractor_and_its_own_head(members):
-    world = World(members, 60, seed=2)
+    world = World(members, 40, seed=2)
     world.at(2.0, lambda: world.kill(1))
     world.at(8.0, lambda: world.start(1))
     heads = {}
@@ -64,9 +64,9 @@ def test_a_latecomer_comes_in_with_the_present_extractor_and_its_own_head(member
     assert heads["old"].abs().max() > 0
 
 
-@pytest.mark.parametrize(("members", "killed", "seed"), [(3, 1, 0), (3, 0, 1), (5, 0, 2)])
+@pytest.mark.parametrize(("members", "killed", "seed"), [(3, 1, 0), (5, 0, 2)])
 def test_a_site_that_lost_its_disk_comes_back_and_votes_only_later(members, killed, seed):
-    world = World(members, 70, seed=seed)
+    world = World(members, 50, seed=seed)
     world.at(2.0 + seed / 3, lambda: world.kill(killed))
     world.at(6.0, lambda: world.lose(killed))
     world.start().run()
@@ -97,7 +97,7 @@ def test_one_that_brings_absurd_values_is_outvoted(monkeypatch):
         return honest(node, work)
 
     monkeypatch.setattr(VirtualNode, "_perform", perform)
-    world = World(5, 60, seed=2)
+    world = World(5, 40, seed=2)
     world.at(2.0, lambda: world.kill(1))
     world.at(8.0, lambda: world.start(1))
     world.start().run()
@@ -150,6 +150,7 @@ def outcome(ring, number):
     return json.loads((ring.made.folder / NAMES[number] / "outcome.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_site_whose_disk_is_lost_is_brought_back_and_gets_a_result(crew):
     """It enters with the others' extractor and a new head, and its result says which rounds it missed."""
     ring = crew(3, 40, 0.4)
