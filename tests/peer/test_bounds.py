@@ -56,7 +56,7 @@ def lying(monkeypatch):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("size", [3e38, 1e6])
+@pytest.mark.parametrize("size", [3e38, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_absurd_values_poison_nobody_and_their_sender_is_named(lying, method, size):
     lying(lambda values: torch.full_like(values, size))
     world = World(5, 6, method=method).start().run()
@@ -73,6 +73,7 @@ def test_absurd_values_poison_nobody_and_their_sender_is_named(lying, method, si
     assert all(f"{NAMES[LIAR]} sent a" in text for text in told)
 
 
+@pytest.mark.slow  # in the default run, replays of other tests would differ if anything were refused
 @pytest.mark.parametrize("method", METHODS)
 def test_honest_members_are_never_refused(method):
     world = World(5, 6, method=method).start().run()
@@ -81,7 +82,7 @@ def test_honest_members_are_never_refused(method):
 
 def test_a_liar_cannot_make_an_honest_member_look_like_one(lying):
     """In an all-reduce the next member gets a sum that contains the lie: only one far beyond its limit is blamed."""
-    for size in (2.0, 8.0, 12.0, 20.0, 40.0, 100.0, 1000.0):
+    for size in (12.0, 40.0, 1000.0):
         lying(lambda values, size=size: values * size)
         world = World(5, 3, method="fedper:topology=all-reduce").start().run()
         for member in set(range(5)) - {LIAR}:
