@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from firma.mixing.kind import exchange as exchange_of
 from firma.peer.identity import load_identity
 from firma.peer.ring_file import read_ring
 from firma.peer.runtime import checkpoint
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.local_training import LocalSite, load_own
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
@@ -107,6 +109,30 @@ def _full_disk(number):
     limit = (2000, resource.RLIM_INFINITY)
     fill = _at(lambda self, today: today.number == number, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
     _wrap(LocalSite, "train", before=fill)
+
+
+def _lie(kind, strength=1.0):
+    """An insider: it runs the real code and trains honestly, but what leaves it is a lie, in every exchange."""
+    send, draw = RoundLoop.send, torch.Generator().manual_seed(5)
+
+    def lie(values):
+        match kind:
+            case "absurd":
+                return torch.full_like(values, strength)
+            case "sign-flip":
+                return -values
+            case "noise":
+                size = strength * float(values.double().square().mean().sqrt())
+                return values + size * torch.randn(values.shape, generator=draw)
+
+    def lying(self, work):
+        message, state = work.message, work.message.state
+        if state.values.numel():
+            accuracy = None if message.accuracy is None else 1.0
+            message = replace(message, state=replace(state, values=lie(state.values)), accuracy=accuracy)
+        send(self, replace(work, message=message))
+
+    RoundLoop.send = lying
 
 
 class SkewedTime:
@@ -213,9 +239,13 @@ FAULTS = {
     "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
     "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
+    # It stands still once the round is saved, while its other threads answer and deliver: to be killed by the test.
+    "hold after save": lambda number: _wrap(
+        RoundLoop, "save", after=_at(lambda self, work: work.number == number, lambda: time.sleep(600))
+    ),
     "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
     "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
-    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
+    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, work: work.view.number == number)),
     # For these two, time is the fault: a training that does not end, one that takes longer.
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
@@ -228,6 +258,7 @@ FAULTS = {
     "never acknowledges": lambda rounds: _answer_messages(rounds, _never_acknowledge),
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
+    "lie": _lie,
     "disk": _full_disk,
     "insider": insider.install,
     "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
@@ -370,8 +401,10 @@ def replayed(crew):
     for epoch, (names, start) in sorted(crew.views().items()):
         order = tuple(ring.names.index(name) for name in names)
         last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
-        for number in order:
-            _go_to(made, sites[number], number, start, epoch in entered[number])
+        senders = {n: [e["from"] for e in crew.events(n, "caught_up") if e["view"] == epoch] for n in order}
+        for number in sorted(order, key=lambda n: bool(senders[n])):
+            brought = [sites[ring.names.index(name)].shared for names in senders[number] for name in names]
+            _go_to(made, sites[number], number, start, epoch in entered[number], brought)
             if epoch in entered[number]:  # it may have been killed before it got there
                 final[number] = (start, sites[number].parameters.clone())
         for turn in range(start, last):
@@ -387,12 +420,14 @@ def replayed(crew):
     return final
 
 
-def _go_to(made, site, number, start, entered):
+def _go_to(made, site, number, start, entered, brought):
     folder = made.folder / "replay" / str(number)
     held = checkpoint.nearest(folder, start)
     checkpoint.restore(site, checkpoint.read(folder, held, made.ring.digest))
     if not entered:
         return
+    if brought:
+        site.adopt(caught_up(site.shared, brought))
     if held != start:
         checkpoint.write(folder, site, made.ring.digest, 0, (), [None] * start, 10_000)
     checkpoint.mark(folder, start, 0)

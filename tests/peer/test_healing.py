@@ -294,21 +294,6 @@ def test_a_full_disk_ends_one_member_clearly_and_loses_nothing(crew):
 
 
 @pytest.mark.slow
-def test_a_member_without_its_promises_is_not_let_in(crew):
-    ring = crew(3, ENDLESS, pace=0.3)
-    for number in range(3):
-        ring.start(number)
-    ring.wait_round(1, 2)
-    ring.kill(1)
-    ring.wait_notice(0, ": ant-cat, from")
-    ring.made.state(1).rename(ring.made.folder / "lost")
-    ring.start(1)
-    assert ring.finish(1) == [3]
-    assert "must not come back" in ring.out(1)
-    some_rounds(ring, 0, 2)
-
-
-@pytest.mark.slow
 def test_a_member_killed_in_the_last_round_does_not_keep_the_others(crew):
     ring = crew(3, 3)
     for number in range(3):

@@ -243,8 +243,12 @@ def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(ring, machi
     other = Machine(ring)
     other.seat()
     proof = other.member.paxos.memory.proof
-    (fail,) = Machine(ring).on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)), proof)))
-    assert "must not come back" in str(fail.error)
+    lost = Machine(ring)
+    actions = lost.on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)), proof)))
+    assert any("this site's promises are lost" in each.text for each in actions if isinstance(each, Notice))
+    assert Remember(Memory(VIEW, proof=proof, mute=VIEW.number + 2)) in actions, "and a restart does not forget that"
+    assert not [each for each in actions if type(each).__name__ in ("AnswerControl", "SendControl")], "it does not vote"
+    assert lost.member.paxos.muted
 
 
 def test_a_decided_view_is_told_to_all_and_followed(machine):

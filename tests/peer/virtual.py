@@ -22,6 +22,7 @@ from firma.models import SplitModel, mlp
 from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import Ring, Task
 from firma.peer.ring_file import Site as RingMember
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.events import (
     Announced,
     Answer,
@@ -52,6 +53,7 @@ from firma.peer.runtime.events import (
     Scored,
     Send,
     SendControl,
+    SendExtractor,
     SendHeartbeat,
     Stopping,
     Tick,
@@ -67,7 +69,7 @@ from firma.peer.wire.control import decode_control, decode_memory, encode_contro
 from firma.peer.wire.heartbeat import decode_heartbeat
 from firma.peer.wire.message import ANSWERS, DONE, EARLY, STALE, Assembly, chunks, decode_header, encode
 from firma.peer.wire.terms import Terms, federation_tag, signature
-from firma.protocol import Participant
+from firma.protocol import ExtractorState, Message, Participant
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
@@ -213,6 +215,12 @@ class World:
     def kill(self, number):
         self.nodes[number].up = False
         self.note(number, "killed")
+
+    def lose(self, number):
+        """Start a member that was killed with an empty disk."""
+        self.disks[number] = Disk()
+        self.note(number, "lost")
+        self.start(number)
 
     def parameters(self, number):
         """(rounds, parameters) of a member's newest checkpoint."""
@@ -433,16 +441,19 @@ class VirtualNode:
         if self.up:
             self._next()
 
-    def _perform(self, work):
+    def _perform(self, work):  # noqa: PLR0912, one case per piece of work
         world, keep = self.world, len(self.world.ring.members) + 2
         match work:
             case Notice(text):
                 world.note(self.number, "notice", text)
-            case Enter(view):
+            case Enter(view, extractors):
                 world.note(self.number, "entered", view)
                 if self.rounds != view.start:
                     near = self.disk.nearest(view.start)
                     self.site.parameters, self.rounds = self.disk.checkpoints[near][1].clone(), view.start
+                    if extractors:
+                        self.site.blend(caught_up(self.site.shared, [values for _, values in extractors]))
+                        world.note(self.number, "caught up", view.number, tuple(sender for sender, _ in extractors))
                     if near != view.start:
                         self.disk.write(view.start, view.number, self.site.parameters, keep)
                 self.disk.mark(view.start, view.number)
@@ -452,6 +463,10 @@ class VirtualNode:
                 return Trained(plan.number, self.site.shared, accuracy)
             case Send(to, tag, message, receipt):
                 header, body = encode(world.terms, tag, message, receipt)
+                self._send(to, tag, [header, *chunks(body)])
+            case SendExtractor(to, tag, receipt):
+                saved = self.disk.checkpoints[tag[1] - 1][1][LAYOUT.span("extractor")].clone()
+                header, body = encode(world.terms, tag, Message(ExtractorState(saved)), receipt)
                 self._send(to, tag, [header, *chunks(body)])
             case Score(tag, extractors):
                 return Scored(tag, {sender: float(values.abs().mean() < 1) for sender, values in extractors.items()})
@@ -484,12 +499,23 @@ def replayed(world):
         disk.write(0, 0, sites[number].parameters, 10_000)
     entered = {(member, view.number) for _, member, _, view in world.of("entered")}
     done = {(member, view, rounds) for _, member, _, view, rounds in world.of("round")}
+    lost = {
+        (member, min(view.number for after, name, _, view in world.of("entered") if name == member and after > when))
+        for when, member, _ in world.of("lost")
+    }
+    brought = {(member, view): senders for _, member, _, view, senders in world.of("caught up")}
     for number, (ring, start) in sorted(world.views().items()):
         order = tuple(seat.member for seat in ring)
         last = max((rounds for _, view, rounds in done if view == number), default=start)
         for member in order:
+            if (NAMES[member], number) in lost:
+                sites[member], disks[member] = TinySite(member), Disk()
+                disks[member].write(0, 0, sites[member].parameters, 10_000)
             near = disks[member].nearest(start)
             sites[member].parameters = disks[member].checkpoints[near][1].clone()
+        for member in order:
+            if senders := brought.get((NAMES[member], number)):
+                sites[member].blend(caught_up(sites[member].shared, [sites[sender].shared for sender in senders]))
             if (NAMES[member], number) in entered:  # it may have been killed before it got there
                 disks[member].write(start, number, sites[member].parameters, 10_000)
                 disks[member].mark(start, number)

@@ -41,8 +41,12 @@ def ring_file(
     ] = None,
     federation: Annotated[str, typer.Option(help="Name of the federation; use each name once.")] = "",
     method: Annotated[
-        str, typer.Option(help="A method on a ring or a graph that shares extractors only.")
-    ] = DEFAULT_METHOD,
+        str | None,
+        typer.Option(
+            help="A method on a ring or a graph that shares extractors only. Default: a robust one where members may "
+            f"lie (--insiders), else {DEFAULT_METHOD}."
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and batches.")] = 0,
     shape: Annotated[str, typer.Option(help="Shape of one input, such as 28x28.")] = "",
@@ -152,9 +156,10 @@ def ring_file(
             } | ({"dtype": dtype} if dtype else {})  # fmt: skip
             learnt = {"task": stated(agreed, seed)}
         values = {
-            "federation": federation, "method": method, "rounds": rounds, "seed": seed, "proportions": proportions,
+            "federation": federation, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
             **learnt, **({} if insiders is None else {"insiders": insiders}),
+            **({} if method is None else {"method": method}),
             "members": [read_site(each).model_dump() for each in _by_bandwidth(member, bandwidth, method)],
         }  # fmt: skip
         _write_ring(path, checked(values))
@@ -165,14 +170,14 @@ def ring_file(
     typer.echo(f"Every member accepts it with: firma accept {path}")
 
 
-def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str) -> list[Path]:
+def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str | None) -> list[Path]:
     """The members in the order of a ring whose slowest link is as fast as possible, if bandwidths are known."""
     from firma.methods import lookup
     from firma.mixing.bandwidth import by_bandwidth, read_bandwidth
 
     if bandwidth is None:
         return member
-    if (order := lookup(method).order) != "given":
+    if method is not None and (order := lookup(method).order) != "given":
         raise BadInput(f"--bandwidth orders the members, but method {method!r} has order = {order!r}; add order=given")
     speeds = read_bandwidth(bandwidth)
     if len(speeds) != len(member):

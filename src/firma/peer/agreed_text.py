@@ -62,7 +62,12 @@ def _insiders(ring: Ring) -> str:
     if not ring.insiders:
         return "none borne: every member is trusted not to lie in the agreement on who takes part"
     lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
-    return f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
+    told = f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
+    if ring.row.combine == "mean":
+        return (
+            f"{told}; WARNING: extractors are not combined robustly, so one that lies about its own spoils the others'"
+        )
+    return f"{told}; {ring.hyper.byzantine} may send any extractor without spoiling the others'"
 
 
 def _sharing(ring: Ring) -> str:

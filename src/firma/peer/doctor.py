@@ -68,6 +68,9 @@ class _Probed:
     def progressed(self, sender: int, tag: Tag, share: float) -> None:
         """Nothing is taken."""
 
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """Nothing is taken."""
+
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """Nothing is taken."""
 

@@ -14,7 +14,7 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, Method, lookup, own_algorithm
+from firma.methods import DEFAULT_METHOD, ROBUST_METHOD, Method, lookup, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
@@ -145,6 +145,17 @@ class Ring(BaseModel):
             members = values.get("members")
             return values | {"insiders": int(isinstance(members, list | tuple) and len(members) >= 4)}
         return values
+
+    @model_validator(mode="after")
+    def _is_robust(self) -> "Ring":
+        """A ring that bears insiders combines robustly, unless its file names another method."""
+        if self.insiders and "method" not in self.model_fields_set:
+            settings = dict(self.set)
+            if self.insiders > 1:
+                settings.setdefault("byzantine", self.insiders)
+            object.__setattr__(self, "method", ROBUST_METHOD)  # the model is frozen from here on
+            object.__setattr__(self, "set", settings)
+        return self
 
     @property
     def row(self) -> Method:
@@ -314,6 +325,7 @@ def _check_method(ring: Ring) -> None:
             f"ring file: method = {ring.method!r}: peers cannot have order = 'bandwidth'; write the ring file with "
             "firma ring-file --bandwidth, which orders the members, and a method with order = 'given'"
         )
+    _check_insiders(ring)
     try:
         check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
     except BadInput as error:
@@ -326,6 +338,28 @@ def _check_method(ring: Ring) -> None:
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
+        )
+
+
+def _check_insiders(ring: Ring) -> None:
+    """With members that may lie, nothing is averaged by sums, and a robust combine must withstand as many."""
+    row, hyper = ring.row, ring.hyper
+    if not ring.insiders:
+        return
+    kinds = [plan(row, hyper, len(ring.members), ring.rounds, number).mixing for number in (0, ring.rounds - 1)]
+    if "all-reduce" in kinds:
+        part = "" if kinds[-1] == "all-reduce" else "the warm-up of "
+        instead = "warmup=no" if part else "topology=all-gather,combine=clipped"
+        joint = "," if ":" in ring.method else ":"
+        raise BadInput(
+            f"ring file: {part}method {ring.method!r} averages by sums (all-reduce), which one member can poison "
+            f"unnoticed, but insiders = {ring.insiders}; leave the method out (then it is robust), use "
+            f"{ring.method + joint + instead!r}, or set insiders = 0 if every member is trusted"
+        )
+    if row.combine != "mean" and hyper.byzantine < ring.insiders:
+        raise BadInput(
+            f"ring file: byzantine = {hyper.byzantine} is less than insiders = {ring.insiders}; set byzantine = "
+            f"{ring.insiders}"
         )
 
 

@@ -206,7 +206,9 @@ def completed(rules: Rules, voter: Voter, view_number: int, rounds: int) -> Vote
 
 
 def propose(rules: Rules, voter: Voter) -> Step:
-    """Ask everybody, with a ballot above all that it knows of."""
+    """Ask everybody, with a ballot above all that it knows of; a member that is mute asks nobody."""
+    if voter.muted:
+        return voter, ()
     ballot = (max(voter.memory.promised[0], voter.highest) + 1, voter.me)
     memory, own = replace(voter.memory, promised=ballot), _promise(rules, voter, ballot)
     asking = replace(abandon(voter), memory=memory, ballot=ballot, promises=((voter.me, own),))
@@ -335,7 +337,16 @@ def learn(voter: Voter, view: View, proof: Proof | None) -> Voter:
     own = voter.own
     if Seat(voter.me, own.process) in view.ring and voter.me not in view.behind:
         own = replace(own, view_number=view.number, rounds=view.start)
-    return Voter(voter.me, own, Memory(view, proof=proof), voter.receipts)
+    return Voter(voter.me, own, Memory(view, proof=proof, mute=voter.memory.mute), voter.receipts)
+
+
+def without_past(voter: Voter) -> Voter:
+    """A member whose promises are lost has learnt a view, and votes about neither of the next two.
+
+    It may have known one view more than those that it has heard, and have voted about the one after that. What is said
+    of a view after these two, it has said with the memory that it has now.
+    """
+    return replace(voter, memory=replace(voter.memory, mute=voter.view_number + 2))
 
 
 def restart(voter: Voter, own: MemberState) -> Voter:
@@ -346,6 +357,8 @@ def restart(voter: Voter, own: MemberState) -> Voter:
 def _asked(rules: Rules, voter: Voter, sender: int, asked: Prepare | Propose | Commit) -> Step:
     """Promise, echo or commit, unless a higher ballot was promised, or what is asked for does not follow."""
     ballot, memory = asked.ballot, voter.memory
+    if voter.muted:
+        return voter, ()
     if ballot < memory.promised:
         return voter, ((sender, informing(voter, Refusal(memory.promised))),)
     match asked:

@@ -10,6 +10,8 @@ from firma.peer.membership.views import Seat, View
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
 from firma.peer.wire.terms import Tag
 
+_MISDEEDS = 3  # after which a member that misbehaves is suspected
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -35,6 +37,7 @@ class FailureDetector:
     barred: frozenset[int] = frozenset()  # members that are not let in yet, because their lines do not work
     _arrived: dict[int, float] = field(default_factory=dict)  # when the last heartbeat came
     _placed: dict[int, float] = field(default_factory=dict)  # when a member last said that it is somewhere else
+    _misdeeds: dict[int, list[tuple[float, str]]] = field(default_factory=dict)  # when, and what; the last few
 
     def heard(self, member: int, now: float) -> None:
         """Anything arrived from a member."""
@@ -53,6 +56,15 @@ class FailureDetector:
     def placed(self, member: int) -> float:
         """Since when a member has said that it is where it is."""
         return self._placed.get(member, self.started)
+
+    def misbehaved(self, member: int, why: str, now: float) -> None:
+        """A member did what no honest one does, such as sending absurd values; if it persists, it is suspected."""
+        self._misdeeds[member] = [*self._misdeeds.get(member, []), (now, why)][-_MISDEEDS:]
+
+    def persists(self, member: int, since: float) -> str:
+        """What a member has done again and again since then; "" if it has not."""
+        found = [why for when, why in self._misdeeds.get(member, []) if when >= since]
+        return f"{found[-1]}, {_MISDEEDS} times" if len(found) >= _MISDEEDS else ""
 
     def alive(self, now: float) -> list[int]:
         """Members that are there, this one included."""

@@ -196,6 +196,7 @@ class Memory:
     echoed: tuple[Ballot, bytes] | None = None  # the digest of the view that it last signed, and under which ballot
     prepared: Prepared | None = None
     proof: Proof | None = None  # that the view is decided
+    mute: int = 0  # about views up to this number it does not vote: it may have, before its disk was lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,11 @@ class Voter:
     def seated(self) -> bool:
         """Whether this process is in that view."""
         return self.memory.view is not None and Seat(self.me, self.own.process) in self.memory.view.ring
+
+    @property
+    def muted(self) -> bool:
+        """Whether it does not vote about the next view: what it voted before its disk was lost is not known."""
+        return self.view_number < self.memory.mute
 
     @property
     def frozen(self) -> bool:

@@ -51,12 +51,14 @@ from firma.peer.runtime.events import (
     Unreachable,
     Work,
 )
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client
 from firma.peer.wire.control import encode_control, numbers_in
 from firma.peer.wire.heartbeat import PROBING, Heartbeat
 from firma.peer.wire.message import Header, Verdict
+from firma.peer.wire.message_signature import SIZE, signer, with_signature
 from firma.peer.wire.terms import Tag, Terms
 from firma.protocol import Message
 
@@ -69,10 +71,12 @@ class Driver:
 
     def __init__(
         self, member: Member, ring: Ring, me: int, terms: Terms, identity: Identity, promises: Promises,
-        audit_log: AuditLog, log: EventLog, waiting: bool = False,
+        audit_log: AuditLog, log: EventLog, evidence: Evidence | None = None, waiting: bool = False,
     ) -> None:  # fmt: skip
         self.work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._member, self._terms, self._promises, self._audit_log, self._log = member, terms, promises, audit_log, log
+        self._evidence, self._kept = evidence, True
+        self._sign, self._signed = signer(identity, terms.ring), (b"", b"")  # the last header, and the same signed
         self._lock = threading.Lock()
         self._timeout = max(min(ring.patience / 5, 5.0), 0.5)  # seconds for a heartbeat to be answered
         self._client = Client(identity, ring, me, terms, self)
@@ -175,8 +179,10 @@ class Driver:
 
     def send(self, to: int, tag: Tag, header: bytes, body: Bytes) -> None:
         """Record a message and have it delivered; `OSError` if it cannot be recorded, and then it is not sent."""
-        self._audit_log.record_message(to, tag, header, body.nbytes)
-        self._client.send(to, tag, header, body)
+        self._audit_log.record_message(to, tag, header, SIZE + body.nbytes)
+        if self._signed[0] is not header:  # a message often goes to two members
+            self._signed = header, with_signature(self._sign, tag, header)
+        self._client.send(to, tag, self._signed[1], body)
 
     def exchange_statements(self, member: int, raw: bytes, timeout: float) -> bytes:
         """Hand statements to a member and get its own; they are recorded like everything that leaves this site."""
@@ -225,6 +231,22 @@ class Driver:
     def call_back(self, sender: int) -> str:
         """See `server.Receiver`."""
         return self._client.call_back(sender)
+
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """See `server.Receiver`; a disk that is full costs the evidence, not the message."""
+        if self._evidence is None:
+            return
+        try:
+            self._evidence.keep(sender, header, raw, signature, body)
+            self._kept = True
+        except OSError as error:
+            if self._kept:
+                text = f"warning: evidence of what others send cannot be kept ({error.strerror}); make room"
+                self._log.event("notice", {"says": text})
+                self.work.put(Notice(text))
+            self._kept = False
+        except ValueError:  # it is closed: this member is leaving
+            pass
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """See `server.Receiver`."""

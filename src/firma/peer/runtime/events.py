@@ -264,9 +264,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Put the site where a view starts: `Entered`."""
+    """Put the site where a view starts: `Entered`. One that is behind takes over these extractors of that round."""
 
     view: View
+    extractors: tuple[tuple[int, Tensor], ...] = ()  # with the member that sent each
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +285,15 @@ class Send:
     tag: Tag
     message: Message
     receipt: bytes = b""  # this member's signature that it has saved the round before
+
+
+@dataclass(frozen=True, slots=True)
+class SendExtractor:
+    """Deliver this site's extractor as it is where the view starts to a member that is behind: `Delivered`."""
+
+    to: int
+    tag: Tag
+    receipt: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,5 +335,5 @@ class Fail:
     error: Exception
 
 
-Work = Notice | Enter | Train | Send | Score | Blend | Save | Finish | Fail
+Work = Notice | Enter | Train | Send | SendExtractor | Score | Blend | Save | Finish | Fail
 Action = Answer | AnswerControl | Remember | SendControl | SendHeartbeat | Probe | CancelSends | LogEvent | Work

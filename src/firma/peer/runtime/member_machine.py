@@ -11,6 +11,8 @@ disk or clock in it, and no randomness but what is handed in: equal events at eq
        +-- the view is over, or being replaced: from any state, once the work in hand is done    |
                                       finished <-- lingering <-- settling <-- after the last round
 
+A member that is behind is catching up before it enters: it waits for the extractor of the round where the view starts.
+
 While it is entering, training, scoring or saving, the thread that trains has work in hand and will report back; nothing
 else is asked of it until then.
 """
@@ -45,7 +47,9 @@ from firma.peer.membership.views import (
     View,
     Voter,
 )
+from firma.peer.runtime import catching_up
 from firma.peer.runtime.admission import Inbox, exchange_sequence
+from firma.peer.runtime.bounds import Excess, excess, largest, norm
 from firma.peer.runtime.events import (
     Action,
     Announced,
@@ -81,6 +85,7 @@ from firma.peer.runtime.events import (
     Scored,
     Send,
     SendControl,
+    SendExtractor,
     SendHeartbeat,
     Stopping,
     Tick,
@@ -109,12 +114,32 @@ from firma.protocol import Exchange, Exchanges, Message, Mismatch, Participant
 from firma.schedule import RoundPlan
 
 Phase = Literal[
-    "waiting", "entering", "training", "exchanging", "scoring", "saving", "settling", "lingering", "finished", "failed"
+    "waiting",
+    "catching up",
+    "entering",
+    "training",
+    "exchanging",
+    "scoring",
+    "saving",
+    "settling",
+    "lingering",
+    "finished",
+    "failed",
 ]
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
+_LATE = 2.0  # times the patience: how long a site that has all rounds stays for one that asks, and that one hopes
+_TOO_LATE = (
+    "the ring has finished without this site, and nobody stayed to send it the last extractor; a member that has it "
+    "can start a new ring with --begin-with"
+)
 _FRESH = (
-    "state folder is empty, but the ring is already running: a site without its promises must not come back; "
-    "pass the right --state, or start over with a new ring file"
+    "state folder is empty, but the ring is already running, and it cannot agree on anything without this site's vote: "
+    "a site without its promises must not vote; pass the right --state, or start over with a new ring file"
+)
+_LOST = (
+    "state folder is empty, but the ring is already running: if this is not the right --state, stop and pass it; else "
+    "this site's promises are lost, so it does not vote until two views were decided without it, and then goes on "
+    "with the others' extractor and a new head"
 )
 
 
@@ -161,7 +186,10 @@ class Member:
         self._view: View | None = None  # that it works in, or worked in last
         self._view_began = now
         self._had_seat = self._stopping = False
-        self._next_heartbeat = now
+        self._next_heartbeat = self._next_offer = now
+        self._all_done: float | None = None  # since when it has all rounds, and none had to be repeated
+        self._over: float | None = None  # since when all others have finished, while this member lacks rounds
+        self._without_past = self._paxos.muted  # its promises are lost, and it may not have heard the newest view
         self._moved = now  # when an exchange, a round or its training was last done
         self._promised_at, self._stood_still = now, True  # when it last promised, and whether it had nothing to lose
         self._contested: Ballot | None = None  # the last contested ballot that it has answered
@@ -175,6 +203,9 @@ class Member:
         self._weights: dict[int, float] = {}
         self._undelivered: set[tuple[int, Tag]] = set()
         self._mismatches: list[Mismatch] = []  # that the round's exchanges have found and nobody was told of
+        self._mixed: float | None = None  # norm of the extractor after the last round's mixing
+        self._absurd: list[tuple[int, Excess]] = []  # what was not used in this exchange, by sender
+        self._denounced: set[int] = set()  # members that the operator was told of in this view
 
     def on(self, event: Event, now: float) -> list[Action]:
         """What is to be done about an event; `now` is a monotonic clock in seconds."""
@@ -275,6 +306,8 @@ class Member:
 
     def _tick(self, now: float) -> list[Action]:
         actions = self._watch_lines(now)
+        if self._without_past and self._knows_the_newest_view(now):
+            self._without_past = False
         if self._phase != "failed":
             neighbours = self._inbox.sequence.neighbours if self._inbox is not None else ()
             for move in self._proposer.look(self._paxos, neighbours, self._view_began, self._has_finished, now):
@@ -309,6 +342,16 @@ class Member:
         if received.seal != NO_SEAL:
             receipt = Receipt(sender, *received.saved, received.seal)
             self._paxos = voting.hear(self._agreement.rules, self._paxos, receipt)
+
+    def _knows_the_newest_view(self, now: float) -> bool:
+        """Whether it knows as new a view as so many others that one of them knew the last that it can have voted about.
+
+        The last view that it can have known was committed by a quorum, which knew the one before; of any n - q + f + 1
+        others at least one honest one was among them.
+        """
+        rules, known = self._agreement.rules, self._paxos.view_number
+        others = [n for n in self._detector.alive(now) if n != self._me and self._detector.knows(n) <= known]
+        return known > 0 and len(others) > rules.members - rules.quorum + rules.insiders
 
     # Lines to other members
 
@@ -350,7 +393,7 @@ class Member:
         """What the complaints of all members mean for those that are in the ring, or want to be."""
         broken, view = self._broken_lines(now), self._paxos.memory.view
         self._exclusions.see(broken, now)
-        self._detector.complaints = self._lines.raised(self._paxos.view_number)
+        self._detector.complaints = self._lines.raised(self._paxos.view_number) | self._misbehaving()
         seats = view.order if view is not None else ()
         others = [n for n in range(len(self._detector.names)) if n not in seats]
         self._detector.barred = frozenset(n for n in others if self._exclusions.barred(n, broken, seats, now))
@@ -359,13 +402,18 @@ class Member:
         """Lines between members that are there, of which one end complains."""
         beats = self._detector.heartbeats
         against = {n: beats[n].complaints for n in self._detector.alive(now) if n != self._me}
-        return lines_of(against | {self._me: tuple(self._lines.complaints)})
+        return lines_of(against | {self._me: (*self._lines.complaints, *self._misbehaving())})
+
+    def _misbehaving(self) -> dict[int, str]:
+        """Members that have sent absurd values again and again in this view, in words."""
+        found = {n: self._detector.persists(n, self._view_began) for n in range(len(self._agreement.names))}
+        return {n: why for n, why in found.items() if why}
 
     def _against(self, now: float) -> tuple[int, ...]:
         """Members that this one would leave out of the next view although they are there."""
         broken, view = self._broken_lines(now), self._paxos.memory.view
         seats = view.order if view is not None else ()
-        own = {*self._lines.complaints, *self._lines.soon()}
+        own = {*self._lines.complaints, *self._lines.soon(), *self._misbehaving()}
         others = self._exclusions.opinion(broken, seats, now) | self._exclusions.held(now)
         return tuple(sorted((own | others) - {self._me}))
 
@@ -402,14 +450,18 @@ class Member:
         self._detector.heard(sender, now)
         if self._phase == "failed":
             return []
+        lost: list[Action] = []
         fresh, view = self._start.memory is None and self._paxos.memory == Memory(), message.view
         if fresh and view is not None and voting.decided(self._agreement.rules, view, message.proof):
-            return self._fail(BadInput(_FRESH))
+            if self._agreement.rules.quorum == self._agreement.rules.members:
+                return self._fail(BadInput(_FRESH))
+            self._without_past, lost = True, [Notice(_LOST)]
         self._refresh(now)
-        actions: list[Action] = []
+        actions = list(lost)
         if message.view is not None and message.view.number > self._paxos.view_number:  # first learn, then listen
             news = replace(message, body=None)
-            actions, _ = self._become(voting.receive(self._agreement.rules, self._paxos, sender, news), now)
+            learnt, _ = self._become(voting.receive(self._agreement.rules, self._paxos, sender, news), now)
+            actions += learnt
         if isinstance(message.body, Prepare | Propose) and not self._permits(sender, message, message.body, now):
             return actions
         if isinstance(message.body, Promise) and not self._wants(sender, now):
@@ -502,6 +554,8 @@ class Member:
     def _become(self, step: Step, now: float) -> tuple[list[Action], tuple[tuple[int, ControlMessage], ...]]:
         """Take over what the agreement says; what must not be forgotten comes before anything that is sent."""
         (after, out), before = step, self._paxos
+        if self._without_past and after.view_number != before.view_number:
+            after = voting.without_past(after)
         if after.memory.promised not in (before.memory.promised, NO_BALLOT):
             self._promised_at = now
             if not before.frozen:
@@ -608,6 +662,8 @@ class Member:
             match before:
                 case "waiting":
                     actions += self._await_seat(now)
+                case "catching up":
+                    actions += self._await_extractors(now)
                 case "exchanging":
                     actions += self._await_messages(now)
                 case "settling":
@@ -624,7 +680,7 @@ class Member:
         self._phase, self._busy = "waiting", None
         self._exchanges, self._due, self._arrived = None, None, {}
 
-    def _await_seat(self, now: float) -> list[Action]:
+    def _await_seat(self, now: float) -> list[Action]:  # noqa: PLR0911, one case per outcome
         """Enter the next view that has a seat for this process; finish or give up if there will be none."""
         view, followed = self._paxos.memory.view, self._view.number if self._view is not None else 0
         if self._paxos.seated and view is not None:
@@ -633,14 +689,51 @@ class Member:
             if self._done != view.start:
                 self._trained = None
             self._view, self._phase, self._busy = view, "entering", now
-            return [Enter(view)]
-        if self._ring_has_finished(now):
+            holders = catching_up.holders(view, self._me, self._agreement.rules.insiders)
+            if not holders or self._inbox is None:
+                return [Enter(view)]
+            self._phase, self._busy, self._inbox.holders = "catching up", None, holders
+            names = " and ".join(self._agreement.names[member] for member in holders)
+            return [Notice(f"this site is behind; {names} bring it to round {view.start}")]
+        if self._ring_has_finished(now) or self._over is not None:
             if self._done == self._agreement.rounds:
                 return self._finish()
-            return self._fail(PeerLost("the ring has finished without this site"))
+            self._over = now if self._over is None else self._over
+            gone = not self._detector.at_work(self._paxos.view_number, now)
+            if gone or now - self._over > _LATE * self._agreement.patience.silence:
+                return self._fail(PeerLost(_TOO_LATE))
+            return []
         if self._done == self._agreement.rounds and not self._may_be_needed(now):
             return self._finish()
         return self._give_up(now)
+
+    def _await_extractors(self, now: float) -> list[Action]:
+        """Behind: enter the view with what the others bring."""
+        if not self._current() or self._view is None:
+            self._wait()
+            return []
+        assert self._inbox is not None  # it is current
+        brought, awaited = self._inbox.brought(), len(self._inbox.holders)
+        insiders, silence = self._agreement.rules.insiders, self._agreement.patience.silence
+        if not catching_up.enough(len(brought), awaited, insiders, now - self._view_began, silence):
+            return []
+        self._inbox.caught_up()
+        self._phase, self._busy = "entering", now
+        names = [self._agreement.names[sender] for sender, _ in brought]
+        facts = {"view": self._view.number, "rounds": self._view.start, "from": names}
+        extractors = tuple((sender, message.state.values) for sender, message in brought)
+        return [LogEvent("caught_up", facts), Enter(self._view, extractors)]
+
+    def _bring_others(self) -> list[Action]:
+        """This member is where the view starts: send its extractor to those behind that are to have it from here."""
+        view, receipt = self._view, self._paxos.receipt
+        assert view is not None  # it has entered one
+        tag = (view.number, view.start + 1, catching_up.STEP)
+        seal = receipt.signature if receipt is not None and receipt.place == (view.number, view.start) else b""
+        insiders = self._agreement.rules.insiders
+        behind = [n for n in view.behind if self._me in catching_up.holders(view, n, insiders)]
+        self._undelivered |= {(member, tag) for member in behind}
+        return [SendExtractor(member, tag, seal) for member in behind]
 
     def _may_be_needed(self, now: float) -> bool:
         """Whether this site, which has all rounds, should wait: a member that lacks some is there, or may be.
@@ -680,13 +773,18 @@ class Member:
     def _entered(self, now: float) -> list[Action]:
         view = self._view
         assert view is not None  # it was told to enter one
-        self._done, self._moved = view.start, now
+        self._done, self._moved, self._mixed = view.start, now, None
+        if view.start < self._agreement.rounds:
+            self._all_done = None
+        self._denounced.clear()
         self._paxos = voting.entered(self._agreement.rules, self._paxos)
         names = [self._agreement.names[member] for member in view.order]
-        facts = {"number": view.number, "ring": names, "from_round": view.start + 1}
-        actions: list[Action] = [LogEvent("view", facts)]
+        behind = [self._agreement.names[member] for member in view.behind]
+        facts = {"number": view.number, "ring": names, "from_round": view.start + 1, "behind": behind}
+        actions: list[Action] = [LogEvent("view", facts), *self._bring_others()]
         if view.number > 1:
-            actions.append(Notice(f"view {view.number}: {'-'.join(names)}, from round {view.start + 1}"))
+            where = f"from round {view.start + 1}" if view.start < self._agreement.rounds else "after the last round"
+            actions.append(Notice(f"view {view.number}: {'-'.join(names)}, {where}"))
         if self._done < self._agreement.rounds and not enough(self._plan(), len(view.ring)):
             actions.append(
                 Notice(f"{len(view.ring)} members are too few for a robust combine; this site mixes nothing")
@@ -725,8 +823,17 @@ class Member:
         assert trained is not None
         score = (lambda sender, _: self._scores[sender]) if self._verifies(plan) else None
         samples = start.samples if trained.samples is None else trained.samples
+        limit, summed = largest(trained.shared, self._mixed), plan.mixing == "all-reduce"
+
+        def admit(sender: int, message: Message) -> bool:
+            found = excess(message, limit, len(view.order), summed)
+            if found is not None:
+                self._absurd.append((sender, found))
+            return found is None
+
         part = Participant(
-            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score, self._mismatches.append
+            self._me, view.order, trained.shared, trained.accuracy, samples, start.wire, score, self._mismatches.append,
+            admit=admit,
         )  # fmt: skip
         self._exchanges, self._arrived, self._weights = exchange(plan, part), {}, {}
         return self._advance(now)
@@ -744,18 +851,37 @@ class Member:
         try:
             due = next(exchanges) if self._due is None else exchanges.send(self._arrived)
         except StopIteration as stop:
-            plan = self._plan()
+            plan, refused = self._plan(), self._refused_as_absurd(now)
             save = Save(trained.number, view, trained.accuracy, plan, self._weights)
             self._phase, self._busy = "saving", now
             self._trained, self._exchanges, self._due, self._arrived = None, None, None, {}
-            return [*self._reported(plan), Blend(stop.value, plan), save]
+            self._mixed = norm(stop.value)
+            return [*refused, *self._reported(plan), Blend(stop.value, plan), save]
+        refused = self._refused_as_absurd(now)
         self._due, self._phase, self._busy = due, "exchanging", None
         self._inbox.now = tag = self._tag(due)
         self._undelivered |= {(member, tag) for member in due.to}
         self._lines.exchange_began(tag, due.to, now)
         receipt = self._paxos.receipt
         seal = receipt.signature if receipt is not None and receipt.place == (tag[0], tag[1] - 1) else b""
-        return [Send(member, tag, due.message, seal) for member in due.to]
+        return [*refused, *(Send(member, tag, due.message, seal) for member in due.to)]
+
+    def _refused_as_absurd(self, now: float) -> list[Action]:
+        """Tell who sent what cannot be of honest training; it was treated as missing, its weight is this member's."""
+        actions: list[Action] = []
+        for member, found in self._absurd:
+            name, turn = self._agreement.names[member], self._done + 1
+            if member in self._weights:
+                self._weights[self._me] += self._weights.pop(member)
+            facts = {"member": name, "round": turn, "why": found.why, "certain": found.certain}
+            actions.append(LogEvent("absurd", facts))
+            if found.certain:
+                self._detector.misbehaved(member, f"{name} sent {found.why}", now)
+            if member not in self._denounced:
+                self._denounced.add(member)
+                actions.append(Notice(f"round {turn}: {name} sent {found.why}; it is not used, nor is any like it"))
+        self._absurd.clear()
+        return actions
 
     def _reported(self, plan: RoundPlan) -> list[Action]:
         """A line of the log, and where something was left out a notice, for each extractor that members disagree on."""
@@ -825,6 +951,7 @@ class Member:
         assert self._view is not None  # it has done all rounds in one
         assert self._inbox is not None
         self._phase, self._busy = "lingering", None
+        self._all_done = now if self._all_done is None else self._all_done
         self._inbox.now = (self._view.number, self._agreement.rounds + 1, 0)
         return [self._beat(now)]
 
@@ -841,7 +968,24 @@ class Member:
         few = len(needed) <= self._agreement.rules.insiders  # who never finishes does not keep the others for ever
         late = few and now - self._moved > self._agreement.patience.gathering
         stuck = all(now - self._detector.placed(n) > limit for n in needed)
-        return self._finish() if late or stuck else []
+        if not (late or stuck):
+            return []
+        return self._finish() if not self._latecomers(view, now) else self._let_in(now)
+
+    def _latecomers(self, view: View, now: float) -> list[int]:
+        """Members that ask for a seat and lack rounds: they can still have the last extractor; nobody waits long."""
+        rounds, beats = self._agreement.rounds, self._detector.heartbeats
+        if self._all_done is None or now - self._all_done > _LATE * self._agreement.patience.silence:
+            return []
+        return [n for n in self._detector.asking(view.number, now, view) if beats[n].tag[1] <= rounds]
+
+    def _let_in(self, now: float) -> list[Action]:
+        """All rounds are done: propose a view that starts after the last one, for the sake of whoever is late."""
+        if now < self._next_offer or self._paxos.frozen:
+            return []
+        self._next_offer = now + self._agreement.patience.silence / 4
+        return [action for move in self._proposer.between_rounds(self._paxos, now)
+                for action in self._carry_out(move, now)]  # fmt: skip
 
     def _finish(self) -> list[Action]:
         self._phase = "finished"

@@ -34,6 +34,7 @@ from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import Fail
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
@@ -214,6 +215,7 @@ class Node:
                 write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
             self.log = EventLog(setup.state / LOG, setup.disk.log, setup.log_to)
             self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms, setup.disk.log)
+            self.evidence = Evidence(setup.state, ring, self.me, self.terms)
             state, saved = self._past()
             self._check_disk(saved.rounds, notice)
             for text in told:
@@ -226,7 +228,8 @@ class Node:
             agreement_of(ring, self.terms, seals_of(ring, setup.identity)), start, random.Random(), time.monotonic()
         )
         self.driver = Driver(
-            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, waiting=True
+            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, self.evidence,
+            waiting=True,
         )  # fmt: skip
         self.consent = Consent(
             ring, self.me, self._statements, self.driver.exchange_statements, self._stop_by_agreement, self._notice,
@@ -412,4 +415,5 @@ class Node:
         self.log.event("stopped", {"refused": self.log.total(), "handshakes_failed": self.server.handshakes_failed})
         self.log.close()
         self.audit_log.close()
+        self.evidence.close()
         self._release()

@@ -20,6 +20,7 @@ from firma.peer.membership.views import View
 from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
@@ -36,6 +37,7 @@ from firma.peer.runtime.events import (
     Score,
     Scored,
     Send,
+    SendExtractor,
     Train,
     Trained,
     Work,
@@ -43,7 +45,7 @@ from firma.peer.runtime.events import (
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
-from firma.protocol import Message
+from firma.protocol import ExtractorState, Message
 from firma.tasks.diagnosis import diverged
 
 _LOOK = 0.5  # seconds
@@ -135,17 +137,20 @@ class RoundLoop:
                 self.working_since = time.monotonic()
                 return work
 
-    def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
+    def _carry_out(self, work: Notice | Enter | Train | Send | SendExtractor | Score | Blend | Save) -> None:
         match work:
             case Notice(text):
                 self._on_notice(text)
-            case Enter(view):
-                self.enter(view)
+            case Enter():
+                self.enter(work)
                 self._driver.on(Entered())
             case Train():
                 self._driver.on(self.train(work))
             case Send():
                 self.send(work)
+            case SendExtractor(to, tag, receipt):
+                saved = checkpoint.read(self._state, tag[1] - 1, self._ring.digest)  # it may have trained since
+                self.send(Send(to, tag, Message(ExtractorState(self._site.extractor_in(saved.tensors))), receipt))
             case Score():
                 self._driver.on(self.score(work))
             case Blend(extractor, plan):
@@ -156,14 +161,17 @@ class RoundLoop:
                 self._driver.on(Saved(len(self.history)))
                 self._on_round(report)
 
-    def enter(self, view: View) -> None:
-        """Be where the view starts: go back to that round, or come in with what this site last had."""
+    def enter(self, work: Enter) -> None:
+        """Be where the view starts: go back to that round, or come in with the others' extractor and the own head."""
+        view = work.view
         self.order, start, self._watch = view.order, view.start, _Stopwatch()
         if len(self.history) != start:
             saved = checkpoint.read(self._state, checkpoint.nearest(self._state, start), self._ring.digest)
             checkpoint.restore(self._site, saved)
             self.history = (list(saved.history) + [None] * start)[:start]
             self.parts = (list(saved.parts) + [None] * start)[:start]
+            if work.extractors:
+                self._site.adopt(caught_up(self._site.shared, [values for _, values in work.extractors]))
             if saved.rounds != start:
                 self._write(view)
         checkpoint.mark(self._state, start, view.number)

@@ -17,7 +17,7 @@ LOCK = "lock"
 # What FIRMA writes there, drafts included; the permissions of anything else are not FIRMA's to change.
 _OWN = re.compile(
     r"\.?(round-[0-9]+|superseded-[0-9]+|ring\.toml|site\.json|promises\.json|proportions\.json|standardiser\.json"
-    r"|result\.json|log\.jsonl|audit\.jsonl|lock)(\..*)?"
+    r"|result\.json|log\.jsonl|audit\.jsonl|evidence\.jsonl|evidence|lock)(\..*)?"
 )
 
 

@@ -18,6 +18,7 @@ from firma.peer.transport.tls import caller, open_server, server_credentials
 from firma.peer.wire.control import decode_control
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import ANSWERS, DONE, EARLY, REFUSED, Assembly, Header, Verdict, decode_header
+from firma.peer.wire.message_signature import genuine, public_key, split
 from firma.peer.wire.terms import Tag, Terms, WireError
 from firma.protocol import Message
 
@@ -48,6 +49,9 @@ class Receiver(Protocol):
     def call_back(self, sender: int) -> str:
         """Probe the sender in turn, because it asks for it; "" if it answered, else what went wrong."""
 
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """The bytes of a message that is to be taken, with the sender's signature, which is genuine."""
+
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """A message that is to be taken is here."""
 
@@ -66,6 +70,7 @@ class Server:
     ) -> None:  # fmt: skip
         self.ring, self._terms, self._receiver, self._statements = ring, terms, receiver, statements
         self._members = {member.certificate.encode(): number for number, member in enumerate(ring.members)}
+        self._keys = [public_key(member.certificate) for member in ring.members]
         self._lock = threading.Lock()
         self._connections = 0
         self._known: set[str] = set()  # connections that passed the handshake
@@ -138,9 +143,10 @@ class Server:
                 self._calls.pop(id(context), None)
 
     def _receive(self, sender: int, parts: Iterator[bytes], context: Any) -> bytes:
-        raw = next(parts, None)
-        if raw is None:
+        first = next(parts, None)
+        if first is None:
             raise WireError("a message without a header")
+        raw, signature = split(first)
         header = decode_header(self._terms, raw)
         verdict = self._receiver.announced(sender, header)
         if verdict != "take":
@@ -150,13 +156,17 @@ class Server:
                 kind = "repeated" if verdict == "have" else verdict
                 self._receiver.turned_down(kind, self.ring.names[sender], where)
             return bytes([ANSWERS[verdict]]) + f"{verdict}: {where}".encode()
+        if not genuine(self._keys[sender], self._terms.ring, header.tag, header.digest, signature):
+            raise WireError("the message is not signed with the key of its sender's certificate")
         assembly = Assembly(header)
         for part in parts:
             assembly.feed(part)
             self._receiver.progressed(sender, header.tag, assembly.share)
             with suppress(KeyError), self._lock:
                 self._calls[id(context)][1] = time.monotonic()
-        self._receiver.arrived(sender, header, assembly.finish())
+        message = assembly.finish()
+        self._receiver.keep(sender, header, raw, signature, assembly.body)
+        self._receiver.arrived(sender, header, message)
         return bytes([DONE])
 
     def answer_control(self, raw: bytes, context: Any) -> bytes:

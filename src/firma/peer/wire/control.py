@@ -85,6 +85,7 @@ def encode_memory(memory: Memory) -> dict[str, Any]:
         "promised": list(memory.promised),
         "echoed": None if echoed is None else [list(echoed[0]), echoed[1].hex()],
         "prepared": _prepared(memory.prepared),
+        "mute": memory.mute,
     }
 
 
@@ -97,7 +98,8 @@ def decode_memory(plain: dict[str, Any], members: int, rounds: int) -> Memory:
     echoed = plain["echoed"]
     signed = None if echoed is None else (read.ballot(echoed[0]), read.raw(echoed[1], 32))
     promised = read.ballot(plain["promised"], low=0)
-    return Memory(view, promised, signed, read.prepared(plain["prepared"]), read.proof(plain["proof"]))
+    mute = read.whole(plain.get("mute", 0), 0, 1 << 62)
+    return Memory(view, promised, signed, read.prepared(plain["prepared"]), read.proof(plain["proof"]), mute)
 
 
 def numbers_in(message: ControlMessage) -> list[str]:

@@ -140,6 +140,11 @@ class Assembly:
         self._buffer = bytearray(sum(size(header.wire, cut.count) for cut, _ in header.cuts))
         self._filled = 0
 
+    @property
+    def body(self) -> bytearray:
+        """What has arrived, as it was sent."""
+        return self._buffer
+
     def feed(self, chunk: bytes) -> None:
         """Take one chunk; more than was announced is refused before it is stored."""
         if not chunk or self._filled + len(chunk) > len(self._buffer):
