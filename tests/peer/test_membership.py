@@ -217,7 +217,10 @@ def test_a_quorum_of_two_of_four_is_found_out_by_a_liar():
     assert Explorer(4, Bounds(0, lies=1), quorum=2, liar=3, insiders=1, lures=("true",)).explore(deep=True).violations
 
 
-@pytest.mark.parametrize(("members", "bounds"), [(3, Bounds(1, crashes=1)), (3, Bounds(1, rounds=1)), (4, Bounds(1))])
+@pytest.mark.parametrize(
+    ("members", "bounds"),
+    [(3, Bounds(1)), (3, Bounds(1, rounds=1)), pytest.param(4, Bounds(1), marks=pytest.mark.slow)],
+)
 def test_leaving_out_dead_notes_leaves_out_no_history(members, bounds):
     """The search drops notes that can change nothing any more; with all of them kept it finds the same histories."""
     short, whole = Explorer(members, bounds).explore(), Explorer(members, bounds, prune=False).explore()
