@@ -14,8 +14,8 @@ FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics"), ("tasks", "graphs"),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost", "topologies"), ("training",), ("algorithms",),
-    ("attacks", "privacy"), ("engines",),
-    ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("peer",),
+    ("attacks", "privacy"), ("engines",), ("live_log",),
+    ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("page",), ("peer",),
     ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
