@@ -211,7 +211,7 @@ const FirmaCharts = (() => {
     }
     render() {
       const {values, clients, rounds, order, name = "accuracy", last = rounds, marked = null, chosen = null} = this.given;
-      const width = this.root.clientWidth, left = 52, top = 6, bottom = 30, right = 8;
+      const width = this.root.clientWidth, left = 52, top = 6, bottom = 30, right = 16;
       const height = Math.max(120, Math.min(420, clients * 18)) + top + bottom;
       const columns = Math.max(last, 1), wide = width - left - right, high = height - top - bottom;
       const pen = this.canvas(width, height);
@@ -324,7 +324,7 @@ const FirmaCharts = (() => {
       const reach = score - 6;
       pen.lineCap = "round";
       const line = (from, to, weight, style) => {
-        pen.strokeStyle = style; pen.lineWidth = Math.max(0.6, weight * 9);
+        pen.strokeStyle = style; pen.lineWidth = Math.max(0.6, Math.min(weight * 9, turn * reach));
         pen.beginPath(); pen.moveTo(...from);
         pen.quadraticCurveTo(cx + (from[0] + to[0] - 2 * cx) * 0.3, cy + (from[1] + to[1] - 2 * cy) * 0.3, ...to);
         pen.stroke();
@@ -337,6 +337,7 @@ const FirmaCharts = (() => {
       if (chosen !== null) {
         for (const [me, other, weight] of drawn) if (me === chosen) {
           line(at(other, reach), at(me, reach), weight, css("--c1"));
+          if (clients > 60) continue;
           const [x, y] = at(other, reach - 20);
           pen.fillStyle = ink; pen.textAlign = "center"; pen.textBaseline = "middle"; pen.fillText(weight.toFixed(2), x, y);
         }

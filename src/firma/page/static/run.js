@@ -179,7 +179,7 @@
       ["runs, rounds", `${all.length}, ${all.reduce((sum, each) => sum + each.rows.length, 0).toLocaleString("en")}`],
       ["best mean now", best ? `${short(best[1][MEAN])} ${labelOf(best[0])}` : "none"],
       ["sent by all runs", bytes(all.reduce((sum, each) => sum + each.rows.reduce((part, row) => part + row[BYTES], 0), 0))],
-      ["time left", busy && Number.isFinite(left) ? duration(left) : "none"],
+      ["time left", busy ? Number.isFinite(left) ? duration(left) : "not known yet" : "nothing to do"],
     ]);
     by("command").textContent = session.command || "not recorded";
     by("foot").textContent = `${session.folder || ""}${session.process ? `, written by process ${session.process}` : ""}. This page only reads; closing it changes nothing.`;
@@ -305,7 +305,7 @@
     } else by("client").replaceChildren();
     const claimed = new Map(gate ? gate.claimed : []);
     if (!current) by("gate").textContent = at && round !== null ? "Weights are kept for the latest round only; press Latest." : "No weights were recorded for this round.";
-    else if (gate) by("gate").textContent = `The gate asks for a training accuracy of ${short(gate.threshold)}: ${gate.below.length ? `${several(gate.below.length, "client")} below it (${gate.below.slice(0, 20).join(", ")}${gate.below.length > 20 ? ", …" : ""}), marked ✕` : "all pass"}.`;
+    else if (gate) by("gate").textContent = `The gate asks for a training accuracy of ${short(gate.threshold)}: ${gate.below.length ? `${several(gate.below.length, "client")} below it (${gate.below.slice(0, 20).join(", ")}${gate.below.length > 20 ? ", …" : ""})${details.clients <= 40 ? ", marked ✕" : ""}` : "all pass"}.`;
     else by("gate").textContent = {none: "Nobody shares in this round.", "all-gather": "A robust combination of all: weights have no meaning."}[current.mixing] || "There is no gate in this round.";
     const links = current ? (current.links || []).filter(([me]) => has && me === client) : [];
     const shares = current ? (current.shares || []).slice().sort((a, b) => b[1] - a[1]) : [];
