@@ -1,4 +1,4 @@
-"""A real Chromium, driven through its debugging pipe: what a page logs, loads, shows, and how it answers to a person."""
+"""A real Chromium, driven through its debugging pipe: what a page logs, loads and shows, and how it answers."""
 
 import base64
 import json
@@ -78,7 +78,9 @@ class Browser:
 
     def visit(self, url):
         self._call("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete'")
+        self.wait(
+            "document.documentElement !== null && document.readyState === 'complete' && location.href !== 'about:blank'"
+        )
 
     def run(self, script):
         """The value of an expression in the page."""
@@ -99,6 +101,11 @@ class Browser:
 
     def click(self, selector):
         self.run(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def select(self, selector, value):
+        """Choose in a list, as a person would."""
+        self.run(f"""(() => {{ const node = document.querySelector({json.dumps(selector)});
+          node.value = {json.dumps(value)}; node.dispatchEvent(new Event("change")); }})()""")
 
     def hover(self, selector, x=0.5, y=0.5):
         """Move the pointer over a part of the page, at a share of its width and height."""
@@ -130,7 +137,7 @@ def browsing(profile):
     ours_in, theirs_out = os.pipe()
     theirs_in, ours_out = os.pipe()
     # Chromium reads commands from descriptor 3 and writes answers to 4.
-    shell = f'exec 3<&{theirs_in} 4>&{theirs_out}; exec "$@"'
+    shell = f'exec 3</dev/fd/{theirs_in} 4>/dev/fd/{theirs_out}; exec "$@"'
     command = ["sh", "-c", shell, "sh", CHROMIUM, *FLAGS[:-1], f"--user-data-dir={profile}", FLAGS[-1]]
     process = subprocess.Popen(
         command, pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -498,9 +498,7 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
     }
 
 
-def _live_facts(
-    experiment: Experiment, planned: PlannedRun, partition: Partition, run: Federation
-) -> dict[str, Any]:
+def _live_facts(experiment: Experiment, planned: PlannedRun, partition: Partition, run: Federation) -> dict[str, Any]:
     """What a live page shows of a run before its first round."""
     config, dataset, row = experiment.config, experiment.dataset, run.method
     place = config.live if isinstance(config.live, LivePlace) else LivePlace(Path())

@@ -8,8 +8,8 @@ One JSON object per line, each written whole; `event` says what it is:
     end       a run is over: finished, failed (and why) or interrupted
 
 Simulation and Ray write it from the process that the user started; a sweep writes all of its runs into one file. It is
-bounded: beyond `_WHOLE` bytes rounds are written without the scores of single clients, beyond `_MOST` not at all. Whoever
-writes holds a shared lock of the operating system on the file, so that a reader knows whether anybody still does.
+bounded: beyond `_WHOLE` bytes rounds are written without the scores of single clients, beyond `_MOST` not at all.
+Whoever writes holds a shared lock of the operating system on the file, so that a reader knows whether anybody does.
 """
 
 import json
@@ -78,7 +78,8 @@ class LiveRun:
     """One run; lines are appended to the file, or nowhere (None)."""
 
     def __init__(self, place: LivePlace | None) -> None:
-        self._place, self._file, self._id = place, None, secrets.token_hex(6)
+        self._place, self._id = place, secrets.token_hex(6)
+        self._file: TextIO | None = None
         self._weights_at = self._last = time.perf_counter()
         if place is not None:
             try:
@@ -88,7 +89,7 @@ class LiveRun:
                 _warn(place.folder, error)
                 return
             _hold(file)
-            self._file: TextIO | None = file
+            self._file = file
 
     @property
     def on(self) -> bool:
@@ -182,7 +183,8 @@ def weight_facts(run: "Federation", outcome: "RoundOutcome") -> Facts:
         facts["gate"] = {"threshold": plan.gate.threshold, "below": below, "claimed": list(claimed.items())}
     if plan.combine not in ("mean", "clipped"):
         return facts
-    from firma.mixing import graph, ring as ring_mixing
+    from firma.mixing import graph
+    from firma.mixing import ring as ring_mixing
     from firma.mixing.kind import Average, kind_of
     from firma.mixing.ring_order import neighbours
 

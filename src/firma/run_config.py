@@ -257,7 +257,9 @@ class RunConfig:
     ] = None
     live: Annotated[
         str | Path | LivePlace | None,
-        Field(description="Write progress into live.jsonl in this folder, which firma watch FOLDER shows in a browser."),
+        Field(
+            description="Write progress into live.jsonl in this folder, which firma watch FOLDER shows in a browser."
+        ),
     ] = field(default=None, repr=False, compare=False)
     progress: Annotated[
         bool | None, Field(description="Whether to show progress on stderr. Default: only in notebooks.")

@@ -131,7 +131,10 @@ def _run(setup: "Setup", quiet: bool, page: str | None = None) -> "Outcome":
     if setup.device == "cpu":
         torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
-        with serving(registry, setup.metrics) if setup.metrics is not None else nullcontext(), _page(setup, page) as site:
+        with (
+            serving(registry, setup.metrics) if setup.metrics is not None else nullcontext(),
+            _page(setup, page) as site,
+        ):
             node = Node(setup, show, notice)
             registry.register(rounds.collect, partial(node_metrics, node))
             site.attach(node)

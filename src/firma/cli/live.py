@@ -85,7 +85,12 @@ def _served(folder: Path, address: str) -> "Iterator[tuple[subprocess.Popen[str]
     """
     command = [sys.executable, "-m", "firma", "watch", str(folder), "--no-open", "--until-eof", "--page", address]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as child:
         assert child.stdin is not None  # they are pipes
         assert child.stdout is not None

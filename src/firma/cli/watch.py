@@ -22,7 +22,7 @@ def watch(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Results folder of firma run --out, sweep or reproduce, finished or not; or the state folder of a site."
+            help="Results folder of firma run --out, sweep or reproduce, finished or not; or state folder of a site."
         ),
     ],
     page: Annotated[str, typer.Option(metavar="[HOST:]PORT", help=_PAGE)] = "0",

@@ -17,8 +17,15 @@ from typing import Any
 
 from firma.live_log import LIVE_FILE, is_written
 from firma.page.server import Cursor
+from firma.settings import Hyper, Split
 
-_BRIEF = ("name", "method", "seed", "rounds", "clients", "main", "title", "engine")
+_BRIEF = ("method", "seed", "rounds", "clients", "main", "title", "engine")
+_BASE = (
+    "method", "dataset", "scenario", "preset", "clients", "rounds", "model.name", "participation", "drift", "attack",
+    "attackers", "wire",
+)  # fmt: skip
+_PLAIN = ("method", "dataset", "scenario")  # in a label their values speak for themselves
+_SETTINGS = (*Hyper.model_fields, *Split.model_fields)
 _WEIGHTS = ("round", "mixing", "passes", "participants", "gate", "links", "shares")
 Facts = Mapping[str, Any]
 Stored = Callable[[], Iterable[Facts]]
@@ -36,12 +43,40 @@ class _Run:
     weights: Facts = field(default_factory=dict)
     end: Facts | None = None
     version: int = 0
+    label: str = ""  # what tells it apart from runs that differ by more than their seed
+
+    def __post_init__(self) -> None:
+        settings = {"method": self.facts["method"], **self.facts.get("settings", {})}
+        self.base = tuple(str(settings.get(name, "")) for name in _BASE)
+        self.rest = tuple(str(settings.get(name, "")) for name in _SETTINGS)
 
     def brief(self) -> dict[str, Any]:
-        settings = self.facts.get("settings", {})
-        return {name: self.facts[name] for name in _BRIEF if name in self.facts} | {
-            "dataset": settings.get("dataset", ""), "scenario": settings.get("scenario", ""), "stored": self.stored,
-        }  # fmt: skip
+        found = {name: self.facts[name] for name in _BRIEF if name in self.facts}
+        more = dict(zip(_BASE[1:3], self.base[1:3], strict=True))
+        return found | more | {"stored": self.stored, "label": self.label, "group": str(hash((self.base, self.rest)))}
+
+
+def labels(runs: Iterable[_Run]) -> list[str]:
+    """A name for each run: its method, and whatever differs among all runs; settings only where the rest is the same.
+
+    The settings of two methods always differ, and their names say so.
+    """
+    runs = list(runs)
+    varies = [k for k in range(len(_BASE)) if len({run.base[k] for run in runs}) > 1]
+    alike: dict[tuple[str, ...], list[_Run]] = {}
+    for run in runs:
+        alike.setdefault(run.base, []).append(run)
+    inner = {
+        base: [k for k in range(len(_SETTINGS)) if len({run.rest[k] for run in same}) > 1]
+        for base, same in alike.items()
+    }
+    found = []
+    for run in runs:
+        words = [run.base[0]]
+        words += [run.base[k] if _BASE[k] in _PLAIN else f"{_BASE[k]}={run.base[k]}" for k in varies if k]
+        words += [f"{_SETTINGS[k]}={run.rest[k]}" for k in inner[run.base]]
+        found.append(" ".join(words))
+    return found
 
 
 class RunState:
@@ -56,7 +91,7 @@ class RunState:
         self._folder, self._lock = folder, threading.Lock()
         self._base = list(stored())
         self._inode, self._at, self._rest = -1, 0, b""
-        self._version = self._generation = 0
+        self._version = self._generation = self._labelled = 0
         self._runs: dict[str, _Run] = {}
         self._session: Facts = {}
         self._written: bool | None = False
@@ -66,6 +101,7 @@ class RunState:
         """See `server.Source`: one message with the session and what is new of each run."""
         with self._lock:
             self._read()
+            self._relabel()
             seen = cursor.seen
             first = seen.get("generation") != self._generation
             if first:
@@ -106,11 +142,21 @@ class RunState:
         told: dict[str, Any] = {"id": name, "from": start or 0, "rows": run.rows[start or 0 :], "end": run.end}
         return told if start is not None else told | {"facts": run.brief()}
 
+    def _relabel(self) -> None:
+        """Name the runs again if there are new ones; if that renames any, readers are told everything again."""
+        if self._labelled == len(self._runs):
+            return
+        self._labelled = len(self._runs)
+        for run, label in zip(self._runs.values(), labels(self._runs.values()), strict=True):
+            self._generation += run.label not in ("", label)
+            run.label = label
+
     def _restart(self) -> None:
         """Forget what the file said: it is another one now."""
         self._runs, self._session, self._at, self._rest = {}, {}, 0, b""
         self._generation += 1
         self._version += 1
+        self._labelled = 0
         for each in self._base:
             self._apply(each, stored=True)
 
@@ -144,6 +190,7 @@ class RunState:
                     same = [name for name, run in self._runs.items() if run.stored and run.facts["key"] == line["key"]]
                     for name in same:
                         del self._runs[name]
+                        self._labelled = -1
                         self._generation += 1
                 self._runs[line["id"]] = _Run(line, stored, version=self._version)
             case "round":
@@ -159,6 +206,10 @@ class RunState:
                 if "mixing" in line:
                     run.weights = {name: line[name] for name in _WEIGHTS if name in line}
                 run.version = self._version
+            case "failed":  # a run of a sweep; it may never have begun
+                begun = [run for run in self._runs.values() if run.facts.get("key") == line["key"] and not run.stored]
+                run = begun[-1] if begun else self._runs.setdefault(line["id"], _Run(line, stored))
+                run.end, run.version = {"status": "failed", "error": line["error"]}, self._version
             case "end":
                 run = self._runs[line["id"]]
                 run.end = {name: line[name] for name in ("status", "error", "seconds") if name in line}

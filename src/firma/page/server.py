@@ -169,16 +169,19 @@ def _handler(source: Source, host: str, token: str, stop: threading.Event) -> ty
             elif token and not self._may_read(query):
                 self._send(403, "text/plain", b"open the address with the token that was printed at the start\n")
             elif token and asked.path == "/" and "token" in query:
-                port = self.server.server_address[1]
-                cookie = f"firma-{port}={token}; HttpOnly; SameSite=Strict; Path=/"
+                cookie = f"{self._cookie()}={token}; HttpOnly; SameSite=Strict; Path=/"
                 self._send(303, "text/plain", b"", {"Location": "/", "Set-Cookie": cookie})
             else:
                 self._answer(asked.path.removeprefix("/"), query)
 
+        def _cookie(self) -> str:
+            """Browsers send cookies to every port of a host, so the name has the port."""
+            return f"firma-{self.connection.getsockname()[1]}"
+
         def _may_read(self, query: Mapping[str, str]) -> bool:
             given = query.get("token", "")
             try:
-                cookie = SimpleCookie(self.headers.get("Cookie", "")).get(f"firma-{self.server.server_address[1]}")
+                cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self._cookie())
             except CookieError:
                 cookie = None
             given = given or (cookie.value if cookie is not None else "")
@@ -239,7 +242,10 @@ def static(name: str) -> bytes:
 
 def _known_host(header: str, host: str) -> bool:
     """Whether a Host header can only be that of somebody who means this server."""
-    name = urlsplit(f"//{header}").hostname or ""
+    try:
+        name = urlsplit(f"//{header}").hostname or ""
+    except ValueError:  # such as an open bracket
+        return False
     try:
         ipaddress.ip_address(name)
         return True

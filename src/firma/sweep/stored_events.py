@@ -1,10 +1,10 @@
-"""Finished runs as the lines that `live.jsonl` would have had, so that one page shows runs of today and of last year."""
+"""Finished runs as the lines that `live.jsonl` would have had, so that one page shows old and new runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from firma.live_log import LIVE_FILE, LiveRun, round_facts
+from firma.live_log import LIVE_FILE, LivePlace, LiveRun, live_run, round_facts
 from firma.methods import lookup
 from firma.results import Result
 from firma.run_config import command_line
@@ -53,12 +53,34 @@ def result_events(result: Result, command: str) -> Iterator[dict[str, Any]]:
     yield {"event": "end", "status": "finished", "seconds": result.seconds}
 
 
-def write_finished(run: LiveRun, cell: Cell, result: Result) -> None:
-    """All lines of a run that another machine made, once it has arrived."""
-    facts = {"name": cell.name, "key": f"{key(cell)}.{cell.preset}"}
-    for event in result_events(result, command_line(as_options(cell))):
-        lines: dict[str, Any] = {name: value for name, value in event.items() if name != "event"}
-        run.write(event["event"], lines | facts if event["event"] == "run" else lines)
+def live_place(folder: Path, cell: Cell) -> LivePlace:
+    """Where the progress of a cell goes, and what it is called there."""
+    return LivePlace(folder, cell.name, f"{key(cell)}.{cell.preset}", command_line(as_options(cell)))
+
+
+def tell_finished(folder: Path, cell: Cell, result: Result) -> None:
+    """All lines of a run that another machine made, once it has arrived, if anything is told in this folder."""
+    if not (folder / LIVE_FILE).exists():
+        return
+    place = live_place(folder, cell)
+    with live_run(place) as run:
+        for event in result_events(result, place.command):
+            facts = {name: value for name, value in event.items() if name != "event"}
+            named = {"name": place.name, "key": place.key} if event["event"] == "run" else {}
+            run.write(event["event"], facts | named)
+
+
+def tell_failed(folder: Path, cell: Cell, error: str) -> None:
+    """That a cell has no result: before its first round, on another machine, or because it diverged."""
+    if not (folder / LIVE_FILE).exists():
+        return
+    place, run = live_place(folder, cell), LiveRun(LivePlace(folder))
+    settings = {"dataset": cell.dataset, "scenario": cell.scenario}
+    run.write("failed", {
+        "name": place.name, "key": place.key, "method": cell.method, "seed": cell.seed, "rounds": cell.rounds,
+        "clients": cell.clients, "settings": settings, "command": place.command, "error": error[:2000],
+    })  # fmt: skip
+    run.close()
 
 
 def _topology(method: str) -> str:
@@ -67,5 +89,3 @@ def _topology(method: str) -> str:
         return str(lookup(method).topology)
     except ValueError:
         return ""
-
-

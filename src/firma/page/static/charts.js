@@ -96,7 +96,7 @@ const FirmaCharts = (() => {
     render() {
       const {series, xLabel = "round", yLabel = "", from0 = false, format = short, marked = null} = this.given;
       const width = this.root.clientWidth, height = this.given.height || (width < 520 ? 230 : 300);
-      const left = 52, right = 12, top = 14, bottom = 36;
+      const left = 52, right = 12, top = 26, bottom = 36;
       const all = series.flatMap(one => [...one.y, ...(one.low || []), ...(one.high || [])]).filter(Number.isFinite);
       const xs = series.flatMap(one => one.x);
       let low = from0 ? 0 : Math.min(...(all.length ? [all.reduce((a, b) => Math.min(a, b))] : [0]));
@@ -293,7 +293,7 @@ const FirmaCharts = (() => {
     render() {
       const {clients, order, topology, holds = [], scores, range = [0, 1], links = [], shares = [], below = [], absent = [], chosen = null} = this.given;
       const width = this.root.clientWidth, size = Math.min(width, this.given.size || 460), pen = this.canvas(width, size);
-      const cx = width / 2, cy = size / 2, outer = size / 2 - (clients <= 40 ? 22 : 6), inner = outer * 0.74, score = outer * 0.63;
+      const cx = width / 2, cy = size / 2, outer = Math.min(size / 2 - (clients <= 40 ? 22 : 6), width / 2 - (this.given.tags ? 84 : 6)), inner = outer * 0.74, score = outer * 0.63;
       const seat = new Map(order.map((client, place) => [client, place])), turn = 2 * Math.PI / clients;
       const middle = client => seat.get(client) * turn - Math.PI / 2, gap = clients > 90 ? 0 : Math.min(0.03, turn * 0.08);
       this.frame = {cx, cy, outer, score, turn, order};
@@ -352,8 +352,10 @@ const FirmaCharts = (() => {
       pen.fillStyle = quiet; pen.textAlign = "center"; pen.textBaseline = "middle";
       if (clients <= 40) for (const client of order) {
         const [x, y] = at(client, outer + 12), name = this.given.tags && this.given.tags[client];
+        if (name) { const side = Math.cos(middle(client)); pen.textAlign = side > 0.25 ? "left" : side < -0.25 ? "right" : "center"; }
         pen.fillText(`${name || client}${failing.has(client) ? " ✕" : ""}`, x, y);
       }
+      pen.textAlign = "center";
       if (["star", "all-reduce", "all-gather"].includes(topology)) {
         pen.fillStyle = css("--panel"); const text = topology === "star" ? "server" : "average of all";
         const half = pen.measureText(text).width / 2 + 6; pen.fillRect(cx - half, cy - 10, 2 * half, 20);

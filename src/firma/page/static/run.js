@@ -16,16 +16,8 @@
   const time = new Curves(by("time"), "Seconds per round", pickRound);
   const sent = new Curves(by("sent"), "Megabytes sent per round", pickRound);
 
-  // The runs that differ by their seed only have one group, and one colour.
-  function groupOf(facts) {
-    const name = facts.name || "";
-    return name.replace(/\s*\bseed=\d+/, "").replace(/\/\d+$/, "") || facts.method;
-  }
-  function labelOf(run) {
-    const several = new Set([...runs.values()].map(each => `${each.facts.dataset} ${each.facts.scenario}`)).size > 1;
-    if (run.facts.name && !run.facts.stored && !/\//.test(run.facts.name)) return run.group || run.facts.method;
-    return several || run.group !== run.facts.method ? run.group : run.facts.method;
-  }
+  // Runs that differ by their seed only are one group, and have one colour and one label.
+  const labelOf = run => run.facts.label;
   function state(run) {
     if (run.end) return run.end.status;
     if (session.written === false) return "stopped";
@@ -35,11 +27,14 @@
   function take(message) {
     lastNews = performance.now();
     session = message.session;
-    if (message.reset) { runs = new Map(); groups = new Map(); details = weights = scores = null; }
+    if (message.reset) {
+      for (const row of drawnRows.values()) row.node.remove();
+      drawnRows.clear(); runs = new Map(); groups = new Map(); details = weights = scores = null;
+    }
     for (const update of message.runs) {
       let run = runs.get(update.id);
       if (!run) {
-        run = {id: update.id, facts: update.facts, rows: [], end: null, group: groupOf(update.facts)};
+        run = {id: update.id, facts: update.facts, rows: [], end: null, group: update.facts.group};
         runs.set(update.id, run);
         if (!groups.has(run.group)) {
           groups.set(run.group, groups.size);
@@ -121,7 +116,7 @@
   const shown = run => !hidden.has(run.group) && matches(run);
   const matches = run => {
     const words = by("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const text = `${run.group} ${run.facts.method} ${run.facts.dataset} ${run.facts.scenario} seed${run.facts.seed}`.toLowerCase();
+    const text = `${run.facts.label} ${run.facts.method} ${run.facts.dataset} ${run.facts.scenario} seed${run.facts.seed}`.toLowerCase();
     return words.every(word => text.includes(word));
   };
 
@@ -167,7 +162,7 @@
     if (!live.length && all.length) words = `Finished: ${several(all.length, "run")} from the results folder.`;
     else if (busy && run) words = `Running: ${run.facts.method} seed ${run.facts.seed}, round ${run.rows.length} of ${run.facts.rounds}; run ${Math.min(over + 1, planned)} of ${planned}${Number.isFinite(left) ? `; about ${duration(left)} left` : ""}.`;
     else if (busy) words = `Starting: ${over} of ${several(planned, "run")} done.`;
-    else if (over >= planned && planned) words = `Finished: ${several(over, "run")}.`;
+    else if (over >= planned && planned) words = `Finished: ${several(over, "run")}${all.length > live.length ? `, and ${all.length - live.length} from before` : ""}.`;
     else if (live.length) words = `Stopped after ${over} of ${several(planned, "run")}: the process that wrote this has ended.`;
     if (failed) words += ` ${several(failed, "run")} failed.`;
     by("state").textContent = words;
@@ -191,7 +186,7 @@
       const own = [...runs.values()].filter(run => run.group === group && run.rows.length);
       const last = own.map(run => run.rows[run.rows.length - 1][by("metric").value === "worst" ? WORST : MEAN]).filter(Number.isFinite);
       const value = last.length ? last.reduce((a, b) => a + b, 0) / last.length : null;
-      const label = own.length ? labelOf(own[0]) : group;
+      const label = labelOf([...runs.values()].find(run => run.group === group));
       return el("li", {}, el("button", {type: "button", "aria-pressed": String(!hidden.has(group)), onclick: () => {
         touched = true;
         if (hidden.has(group)) hidden.delete(group); else hidden.add(group);

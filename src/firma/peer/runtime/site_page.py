@@ -159,8 +159,8 @@ class SitePage:
         if ring is None:
             return {"waiting": f"{self._folder}: the member has not written its ring file yet"}
         self._log.read()
-        self._read_audit()
         status = status_of(ring, self._log.events, holder(self._folder))
+        self._read_audit(status.finished or not status.process)
         took_part = spans(checkpoint.participation(self._folder), ring.names)
         return {
             "federation": ring.federation, "site": status.site, "process": status.process, "round": status.round,
@@ -188,7 +188,12 @@ class SitePage:
         if not self._log.views:
             return None
         last = self._log.views[-1]
-        return {"number": last["number"], "members": last["ring"], "from_round": last["from_round"], "time": last["time"]}
+        return {
+            "number": last["number"],
+            "members": last["ring"],
+            "from_round": last["from_round"],
+            "time": last["time"],
+        }
 
     def _members(self, ring: Ring, status: Status) -> list[dict[str, Any]]:
         now, weights = datetime.datetime.now(datetime.UTC), self._last_round().get("weights", {})
@@ -255,14 +260,14 @@ class SitePage:
             for each in reversed(self._log.notices)
         ]  # fmt: skip
 
-    def _read_audit(self) -> None:
-        """Judge the audit file again if it has grown; seldom, for it may be long."""
+    def _read_audit(self, last: bool) -> None:
+        """Judge the audit file again if it has grown; seldom, for it may be long, but always after the last round."""
         path, began = self._folder / "audit.jsonl", time.monotonic()
         try:
             size = path.stat().st_size
         except OSError:
             return
-        if size == self._audit_size or began < self._audit_due:
+        if size == self._audit_size or (began < self._audit_due and not last):
             return
         try:
             self._audit = audit(path)
@@ -280,7 +285,8 @@ class SitePage:
         return {
             "passed": not found.breaches, "verdict": "FAILED: see what left" if found.breaches else passed,
             "messages": found.messages, "bytes": found.size, "tensors": list(found.tensors),
-            "numbers": list(found.numbers), "breaches": list(found.breaches[:50]), "unfinished": list(found.unfinished[:50]),
+            "numbers": list(found.numbers), "breaches": list(found.breaches[:50]),
+            "unfinished": list(found.unfinished[:50]),
         }  # fmt: skip
 
     def _statement(self, ring: Ring, status: Status, took_part: tuple[Span, ...]) -> list[str]:
@@ -309,5 +315,7 @@ class SitePage:
             to = ", ".join(f"{size:,} bytes to {name}" for name, size in found.receivers.items()) or "nothing"
             verdict = "FAILED" if found.breaches else "passed"
             lines.append(f"It sent {found.messages:,} messages: {to}.")
-            lines.append(f"Audit {verdict}: tensors {', '.join(found.tensors) or 'none'}; numbers {', '.join(found.numbers) or 'none'}.")
+            lines.append(
+                f"Audit {verdict}: tensors {', '.join(found.tensors) or 'none'}; numbers {', '.join(found.numbers) or 'none'}."
+            )
         return lines
