@@ -77,10 +77,10 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", features=[theme])
 
     def visit(self, url):
-        self._call("Page.navigate", url=url)
-        self.wait(
-            "document.documentElement !== null && document.readyState === 'complete' && location.href !== 'about:blank'"
-        )
+        found = self._call("Page.navigate", url=url)
+        assert "errorText" not in found, f"{url}: {found['errorText']}"
+        there = f"location.href.startsWith({json.dumps(url.partition('?')[0])})"
+        self.wait(f"document.documentElement && document.readyState === 'complete' && {there}")
 
     def run(self, script):
         """The value of an expression in the page."""
@@ -89,9 +89,10 @@ class Browser:
         return found["result"].get("value")
 
     def wait(self, script, seconds=60.0):
-        """Until an expression is true; returns its value."""
+        """Until an expression is true; returns its value, true for a part of the page."""
         end = time.monotonic() + seconds
-        while not (found := self.run(script)):
+        whole = f"(() => {{ const found = ({script}); return found instanceof Node ? true : found; }})()"
+        while not (found := self.run(whole)):
             assert time.monotonic() < end, f"never true: {script}; console: {self.console}"
             time.sleep(0.1)
         return found

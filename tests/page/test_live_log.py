@@ -195,7 +195,8 @@ def test_results_without_the_file_are_shown_too(tmp_path, command):
 
 def test_a_sweep_is_one_file_that_is_no_cell_of_it(tmp_path, command):
     (tmp_path / "grid.toml").write_text(
-        'dataset = "digits"\nmethod = ["local", "fedavg"]\nscenario = ["iid", "dir-0.1"]\nrounds = 2\nset = {epochs = 0}\n'
+        'dataset = "digits"\nmethod = ["local", "fedavg"]\nscenario = ["iid", "dir-0.1"]\nrounds = 2\n'
+        "set = {epochs = 0}\n"
     )
     out = tmp_path / "out"
     assert command("sweep", tmp_path / "grid.toml", "--out", out, "--only", "method=local")[0] == 0

@@ -143,10 +143,13 @@ def test_beyond_this_machine_a_token_is_needed(monkeypatch):
         assert ask(first.port, "/", Cookie=cookie.partition(";")[0])[0].status == 403
 
 
-@pytest.mark.parametrize(
-    ("host", "alone"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.7", False),
-                        ("::", False), ("localhost.example", False)],
-)  # fmt: skip
+HOSTS = {
+    "127.0.0.1": True, "::1": True, "localhost": True, "0.0.0.0": False, "10.0.0.7": False, "::": False,
+    "localhost.example": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("host", "alone"), HOSTS.items())
 def test_which_hosts_are_this_machine(host, alone):
     assert is_loopback(host) is alone
 

@@ -120,6 +120,8 @@ class RunState:
     def data(self, name: str, query: Mapping[str, str]) -> tuple[str, bytes] | None:
         """See `server.Source`: details, weights or scores of one run."""
         with self._lock:
+            if query.get("run", "") not in self._runs:  # this server may have been started a moment ago
+                self._read()
             run = self._runs.get(query.get("run", ""))
             if run is None:
                 return None

@@ -86,7 +86,7 @@
         scores = {id: run.id, values: whole, rounds: whole.length / details.clients};
         weights = told;
       }
-    } catch { /* the server is gone for a moment; the stream says so, and brings everything again */ }
+    } catch { setTimeout(() => { if (runs.has(chosen)) load(runs.get(chosen)); }, 1500); }  // the server is gone for a moment
     loading = false;
     draw();
     if (again) { again = false; if (runs.has(chosen)) load(runs.get(chosen)); }

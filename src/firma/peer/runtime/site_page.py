@@ -315,7 +315,6 @@ class SitePage:
             to = ", ".join(f"{size:,} bytes to {name}" for name, size in found.receivers.items()) or "nothing"
             verdict = "FAILED" if found.breaches else "passed"
             lines.append(f"It sent {found.messages:,} messages: {to}.")
-            lines.append(
-                f"Audit {verdict}: tensors {', '.join(found.tensors) or 'none'}; numbers {', '.join(found.numbers) or 'none'}."
-            )
+            tensors, numbers = (", ".join(names) or "none" for names in (found.tensors, found.numbers))
+            lines.append(f"Audit {verdict}: tensors {tensors}; numbers {numbers}.")
         return lines
