@@ -1,7 +1,11 @@
 """The operator's page of a site: while a real ring trains, from the folder alone, and after members came and went."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from firma.peer.runtime.notices import what_to_do
 from firma.peer.runtime.site_page import LogTail, SitePage
 from firma.peer.spoken import spoken
 from tests.browser import CHROMIUM, browsing
+from tests.processes import running
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
@@ -116,6 +121,24 @@ def test_the_page_in_a_browser_believes_no_text(finished, tmp_path):
         assert browser.text("#statement").startswith("Statement of ant")
         assert browser.console == []
         assert all(each.startswith(served.url) for each in browser.requests)
+
+
+def test_join_serves_the_page_while_it_waits_for_the_others(make_ring):
+    made = make_ring("fibfl", 3, 2, "iid")
+    words = ["join", made.path, "--data", made.data(0), "--identity", made.identity(0), "--state", made.state(0)]
+    with running([sys.executable, "-m", "firma", *words, "--page", "0"], stderr=subprocess.PIPE) as process:
+        line = next(line for line in process.stderr if "page:" in line)
+        url = line.split()[-1]
+        assert url.startswith("http://127.0.0.1:")
+        next(line for line in process.stderr if "waiting for" in line)
+        with urllib.request.urlopen(f"{url}events", timeout=60) as stream:
+            told = next(
+                found for raw in stream if raw.startswith(b"data: ") and "site" in (found := json.loads(raw[6:]))
+            )
+        assert told["site"]["condition"].startswith("waiting for bee, cat")
+        assert [each["in"] for each in told["site"]["members"]] == [False] * 3
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
 
 
 def written(path: Path, *events):

@@ -20,9 +20,9 @@ from firma.peer.identity import validity
 from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditReport, audit
-from firma.peer.runtime.event_log import parts
 from firma.peer.runtime.notices import what_to_do
 from firma.peer.runtime.participation import Span, sentence, spans
+from firma.peer.runtime.rotating_lines import parts
 from firma.peer.runtime.state_folder import holder
 from firma.peer.runtime.status import Status, status_of
 from firma.peer.spoken import spoken
