@@ -48,8 +48,8 @@ GROUPS = {
     ),
     # They share one cluster, which takes ten seconds to start.
     "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
-    # They share one page, which takes five seconds to render.
-    "browser": ("report/test_browser.py",),
+    # They share one page, which takes five seconds to render, or one browser.
+    "browser": ("report/test_browser.py", "page/test_live_browser.py"),
 }
 # `make test-flower` runs them in an environment of its own, which has Flower.
 collect_ignore = [] if find_spec("flwr") else ["flower"]

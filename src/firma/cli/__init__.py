@@ -35,6 +35,7 @@ COMMANDS = {
     "sweep": Entry("sweep", "sweep", settings=True),
     "reproduce": Entry("reproduce", "reproduce", settings=True),
     "report": Entry("report", "report"),
+    "watch": Entry("watch", "watch"),
     "predict": Entry("predict", "predict"),
     "evaluate": Entry("evaluate", "evaluate"),
     "export": Entry("export", "export"),

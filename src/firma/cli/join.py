@@ -1,6 +1,8 @@
 """`firma join`: take part in a real ring, round by round."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -26,10 +28,16 @@ from firma.tasks.task import MAIN, TITLES
 if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
     from firma.peer.runtime.round_loop import RoundReport
+    from firma.peer.runtime.site_page import SitePage
 
 _WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
 _VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
 _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_PAGE = (
+    "Serve this site's page on [HOST:]PORT, such as 8050 (0: any free port): who is in, who is silent, rounds, audit, "
+    "notices and what to do. Without HOST: this machine only; any other HOST is protected by a token, which is part of "
+    "the printed address. firma watch STATE shows the page of a site from outside."
+)
 _NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
 _DISK = (
@@ -39,6 +47,7 @@ _DISK = (
 _LOG_JSON = (
     "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
 )
+_LAST_LOOK = 2.0  # seconds that a page stays after the last round
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
@@ -57,6 +66,7 @@ def join(
     wire: Annotated[str | None, typer.Option(help=_WIRE, autocompletion=completion.words(*get_args(Wire)))] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
+    page: Annotated[str | None, typer.Option(metavar="[HOST:]PORT", help=_PAGE)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     model: AllowedModel = None,
     app: FlowerAppName = None,
@@ -99,7 +109,7 @@ def join(
 
         warnings.showwarning = lambda message, *_, **__: _log_line("warning", "warning", str(message))
     try:
-        outcome = _run(setup, quiet=json)
+        outcome = _run(setup, json, page)
     except BadInput as error:
         if not log_json:
             raise
@@ -117,7 +127,7 @@ def _log_line(level: str, event: str, text: str) -> None:
     print(encoder.dumps(line), file=sys.stderr)
 
 
-def _run(setup: "Setup", quiet: bool) -> "Outcome":
+def _run(setup: "Setup", quiet: bool, page: str | None = None) -> "Outcome":
     """Drive the node; each way to stop has its sentence and its exit code."""
     import signal
     from contextlib import nullcontext
@@ -152,9 +162,13 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     if setup.device == "cpu":
         torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
-        with serving(registry, setup.metrics) if setup.metrics is not None else nullcontext():
+        with (
+            serving(registry, setup.metrics) if setup.metrics is not None else nullcontext(),
+            _page(setup, page) as site,
+        ):
             node = Node(setup, show, notice)
             registry.register(rounds.collect, partial(node_metrics, node))
+            site.attach(node)
             return node.run()
     except PeerLost as error:
         why, code = str(error), LOST
@@ -166,6 +180,27 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
         say(f"took part: {told}")
     say(f"{why}; {done} rounds are saved in {setup.state}; continue with --resume")
     raise typer.Exit(code)
+
+
+@contextmanager
+def _page(setup: "Setup", address: str | None) -> "Iterator[SitePage]":
+    """This site's page, served if an address was given; whoever has it open is shown the end before it closes."""
+    import time
+
+    from firma.page.server import serving
+    from firma.peer.runtime.site_page import SitePage
+
+    site = SitePage(setup.state)
+    if address is None:
+        yield site
+        return
+    with serving(site, address) as served:
+        said = f"page: {served.url}"
+        print(f"firma: {said}", file=sys.stderr, flush=True) if setup.log_to is None else _log_line(
+            "info", "page", said
+        )
+        yield site
+        time.sleep(_LAST_LOOK)
 
 
 def _line(report: "RoundReport") -> str:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from firma.errors import BadInput
-from firma.peer.ring_file import read_ring
+from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime.json_lines import lines_of
 from firma.peer.runtime.rotating_lines import parts
 from firma.peer.runtime.state_folder import holder
@@ -83,8 +83,11 @@ def read_status(folder: Path) -> Status:
         lines = [line.value for each in parts(log) for line in lines_of(each) if line.value is not None]
     except OSError as error:
         raise BadInput(f"log file {str(log)!r}: cannot be read ({error.strerror})") from None
-    events = [line for line in lines if isinstance(line.get("event"), str)]
-    process = holder(folder)
+    return status_of(ring, [line for line in lines if isinstance(line.get("event"), str)], holder(folder))
+
+
+def status_of(ring: Ring, events: list[dict[str, Any]], process: str) -> Status:
+    """The status that the events of a log tell, of which older ones than the last of each kind may be missing."""
     rounds = [each for each in events if each["event"] == "round"]
     views = [each for each in events if each["event"] == "view"]
     starts = [each for each in events if each["event"] == "started"]
