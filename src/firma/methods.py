@@ -138,11 +138,9 @@ _ENVELOPE = {"attraction": 15.0}
 _THIRDS = {"retention": 1 / 3}  # on a ring with equal neighbours: Metropolis weights, doubly stochastic
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
 _FRAME: Mapping[str, float | str] = {
-    "rate": 0.001,
-    "extractor_epochs": 10,
-    "personal_epochs": 10,
-    "personal_share": "auto",
-}
+    "rate": 0.001, "schedule": "cosine", "weight_decay": 0.3, "extractor_epochs": 10, "local_steps": 300,
+    "personal_epochs": 10, "personal_share": "auto",
+}  # fmt: skip
 PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": _BASELINE,
     "fedavg": _BASELINE,
