@@ -43,6 +43,7 @@ GROUPS = {
         "peer/test_operators.py",
         "peer/test_processes.py",
         "peer/test_strangers.py",
+        "peer/test_tutorial.py",
     ),
     # They share one cluster, which takes ten seconds to start.
     "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
