@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from firma.cli import COMMANDS, command as command_of
+from firma.cli import COMMANDS
+from firma.cli import command as command_of
 from firma.data.cache import cache_folder, present
 from firma.data.catalogue import PUBLIC
 from tests.documents import ROOT, all_blocks, indented_commands, write_file
@@ -69,7 +70,9 @@ def test_the_blocks_of_a_page_run(page, command, tmp_path, monkeypatch, capsys):
             elif block.language == "python":
                 exec(compile(block.code, page, "exec"), {"__name__": "__main__"})
                 assert capsys.readouterr().out, block.code
-            elif not block.note.startswith("with ") or present(PUBLIC[block.note.removeprefix("with ")], cache_folder()):
+            elif not block.note.startswith("with ") or present(
+                PUBLIC[block.note.removeprefix("with ")], cache_folder()
+            ):
                 for line, shown in block.typed:
                     program, *words = shlex.split(line)
                     assert program == "firma", f"{page}: {line}: only firma is run here; mark the block"

@@ -105,7 +105,18 @@ sys.meta_path.insert(0, Missing())
 
 def test_without_extras(installed, tmp_path):
     """A run needs none of them, and the commands of a ring say which one to install."""
-    packages = ("grpc", "cryptography", "pyarrow", "datasets", "onnx", "onnxscript", "ray", "tensorboard", "mlflow", "flwr")
+    packages = (
+        "grpc",
+        "cryptography",
+        "pyarrow",
+        "datasets",
+        "onnx",
+        "onnxscript",
+        "ray",
+        "tensorboard",
+        "mlflow",
+        "flwr",
+    )
     start = WITHOUT.format(packages=packages)
     words = ("run", "--method", "fibfl", "--clients", "3", "--rounds", "1", "--set", "extractor_epochs=1")
     assert "fibfl" in python(installed, start + RUN.format(folder=str(installed), words=words), tmp_path)
@@ -130,7 +141,11 @@ def test_a_clean_environment(built, tmp_path, extras):
     words = ["run", "--method", "fibfl", "--clients", "3", "--rounds", "1", "--set", "extractor_epochs=1"]
     assert "fibfl" in ran([bin_folder / "firma", *words], cwd=tmp_path, env=env)
     done = subprocess.run(
-        [bin_folder / "firma", "init", "north", "127.0.0.1:7401"], cwd=tmp_path, env=env, capture_output=True, check=False
+        [bin_folder / "firma", "init", "north", "127.0.0.1:7401"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == (0 if "peer" in extras else 2)
 

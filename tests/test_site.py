@@ -46,7 +46,9 @@ def test_every_document_is_a_page(site):
 
 
 def test_the_reference_has_every_command_setting_and_name(site):
-    commands, settings, names = (text_of(site / "reference" / f"{name}.html") for name in ("commands", "settings", "api"))
+    commands, settings, names = (
+        text_of(site / "reference" / f"{name}.html") for name in ("commands", "settings", "api")
+    )
     for name in COMMANDS:
         assert f"firma {name}" in commands, name
     for name in (*option_fields().values(), *Hyper.model_fields, *Split.model_fields):

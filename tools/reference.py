@@ -25,9 +25,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "After training": ("predict", "evaluate", "export"),
     "The paper's study": ("reproduce", "advise"),
     "A real ring": (
-        "init", "ring-file", "accept", "doctor", "join", "status", "stop", "audit", "backup",
+        "init",
+        "ring-file",
+        "accept",
+        "doctor",
+        "join",
+        "status",
+        "stop",
+        "audit",
+        "backup",
         "restore",
-    ),  # fmt: skip
+    ),
 }
 OTHERS = "Other commands"
 API_GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -136,26 +144,29 @@ def settings_page() -> str:
         usual = Hyper().model_dump()
         said = ", ".join(f"{name}={value}" for name, value in changed.items() if value != usual[name])
         recommended.append((f"`{method}`", f"`{said}`" if said else "the defaults"))
-    return "\n\n".join(
-        [
-            "# Settings",
-            "This page is made from the fields of `firma.RunConfig`, `firma.Hyper` and the split's settings.",
-            "## Options of a run",
-            "They are parameters of `firma.run` and `firma.RunConfig`, options of `firma run`, and keys of a TOML "
-            "file (there with underscores, and `set` for `settings`).",
-            _table(("parameter", "option", "meaning", "default"), rows),
-            "## Settings of a method",
-            "`--set NAME=VALUE`, `settings={...}` or the table `[set]` of a TOML file changes any of them. The "
-            "columns are the presets, with the values of `fibfl++`.",
-            _settings_table(Hyper, lambda preset: hyper_for("fibfl++", preset, {})),
-            "## Settings of the split",
-            "The same for all methods of a comparison.",
-            _settings_table(Split, lambda preset: split_for(preset, {})),
-            "## Where methods differ from the defaults",
-            "Under the preset `recommended`; the defaults are those of `firma.Hyper()`.",
-            _table(("method", "settings"), recommended),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# Settings",
+                "This page is made from the fields of `firma.RunConfig`, `firma.Hyper` and the split's settings.",
+                "## Options of a run",
+                "They are parameters of `firma.run` and `firma.RunConfig`, options of `firma run`, and keys of a TOML "
+                "file (there with underscores, and `set` for `settings`).",
+                _table(("parameter", "option", "meaning", "default"), rows),
+                "## Settings of a method",
+                "`--set NAME=VALUE`, `settings={...}` or the table `[set]` of a TOML file changes any of them. The "
+                "columns are the presets, with the values of `fibfl++`.",
+                _settings_table(Hyper, lambda preset: hyper_for("fibfl++", preset, {})),
+                "## Settings of the split",
+                "The same for all methods of a comparison.",
+                _settings_table(Split, lambda preset: split_for(preset, {})),
+                "## Where methods differ from the defaults",
+                "Under the preset `recommended`; the defaults are those of `firma.Hyper()`.",
+                _table(("method", "settings"), recommended),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _type_name(annotation: object) -> str:
@@ -264,7 +275,9 @@ def api_page() -> str:
                 parts.append(f"```python\n{_signature(name, found)}\n```")
                 parts.append(_prose(found.__doc__ or ""))
             else:
-                parts.append(f"The rows of the [design table](../methods.md#the-design-table) by name: {_names(found)}.")
+                parts.append(
+                    f"The rows of the [design table](../methods.md#the-design-table) by name: {_names(found)}."
+                )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

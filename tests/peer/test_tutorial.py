@@ -103,13 +103,13 @@ def test_every_command_prints_what_is_shown(command, tmp_path, monkeypatch):
                     waiting = []
             elif how.startswith("answer "):
                 said = answered([*FIRMA, *words[1:]], tmp_path / place, how.removeprefix("answer "))
-                shown = re.sub(r"(\[y/N\]: )y\n", r"\1", shown)
-                check(said, shown, line)
+                check(said, re.sub(r"(\[y/N\]: )y\n", r"\1", shown), line)
             else:
                 check(simple(words, command, tmp_path / place, monkeypatch), shown, line)
     assert not waiting
     assert seen == [
-        "init", "init", "ring-file", "accept", "accept", "doctor", "doctor", "join", "join", "status", "audit", "predict",
+        "init", "init", "ring-file", "accept", "accept", "doctor", "doctor", "join", "join", "status", "audit",
+        "predict",
     ]  # fmt: skip
 
 
