@@ -44,6 +44,7 @@ GROUPS = {
         "peer/test_operators.py",
         "peer/test_processes.py",
         "peer/test_strangers.py",
+        "peer/test_tutorial.py",
         "peer/test_upkeep.py",
     ),
     # They share one cluster, which takes ten seconds to start.
