@@ -196,6 +196,7 @@ def member_main(folder, number, resume, faults, namespace, pace):
         outcome = node.run()
         told = [span.as_json() for span in getattr(outcome, "participation", ())]
         found = {"history": outcome.history, "order": outcome.order, "participation": told}
+        found["stopped_by"] = outcome.stopped_by
         (home / "outcome.json").write_text(json.dumps(found))
     except BaseException as error:
         code, said = (130 if isinstance(error, KeyboardInterrupt) else 3), f"{type(error).__name__}: {error}"

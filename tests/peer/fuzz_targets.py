@@ -8,6 +8,7 @@ made right by the targets themselves where it says so, for no fuzzer guesses a S
 import hashlib
 import json
 import os
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -37,10 +38,12 @@ from firma.peer.membership.views import (
 )
 from firma.peer.ring_file import read_ring, ring_toml
 from firma.peer.runtime import checkpoint
+from firma.peer.runtime.backup import make_backup, restore_backup
 from firma.peer.runtime.promises import Promises
 from firma.peer.wire.control import decode_control, encode_control, encode_memory
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import Assembly, chunks, decode_header, encode, encode_header
+from firma.peer.wire.statements import Statements, decode_statements, encode_statements, is_signed
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message
 
@@ -99,6 +102,33 @@ def body(raw):
     assert arrived.state.values.dtype == torch.float32
     assert arrived.state.values.shape == (count,)
     assert torch.isfinite(arrived.state.values).all()
+    return False
+
+
+def statements(raw):
+    """Members' statements behind a right header; what is read can be written, and nobody's signature is believed."""
+    start = encode_statements(Statements(RING_READ.digest))
+    try:
+        found = decode_statements(start[: start.index(b"{")] + raw, MEMBERS)
+    except WireError:
+        return True
+    assert decode_statements(encode_statements(found), MEMBERS) == found
+    assert not any(is_signed(RING_READ, each, signature) for each, signature in found.signatures.items())
+    return False
+
+
+def backup(raw):
+    """A file of `firma backup`; what is restored holds no promises, and nothing is written elsewhere."""
+    file, folder = _FOLDER / "backup.zip", _FOLDER / "restored"
+    file.write_bytes(raw)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        restore_backup(file, folder)
+    except BadInput as error:
+        assert "\n" not in str(error), "one sentence"
+        assert not folder.exists()
+        return True
+    assert not (folder / "promises.json").exists()
     return False
 
 
@@ -166,12 +196,24 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises)
+TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises, statements, backup)
 
 
 def one(raw):
     """What a coverage-guided fuzzer calls: the first byte chooses the target."""
     return TARGETS[raw[0] % len(TARGETS)](raw[1:]) if raw else True
+
+
+def _backup(facts, tensors):
+    """A valid backup of a small checkpoint."""
+    state, file = _FOLDER / "state", _FOLDER / "made.zip"
+    (state / "round-000003").mkdir(parents=True, exist_ok=True)
+    (state / "ring.toml").write_bytes(RING.read_bytes())
+    (state / "round-000003" / "state.json").write_text(json.dumps(facts | {"ring": RING_READ.digest.hex()}))
+    (state / "round-000003" / "state.safetensors").write_bytes(tensors)
+    file.unlink(missing_ok=True)
+    make_backup(state, file)
+    return file.read_bytes()
 
 
 def seeds():
@@ -211,4 +253,8 @@ def seeds():
         yield control, raw[raw.index(b"{") :]
     memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view.digest), prepared, proof))}
     yield promises, json.dumps(memory).encode()
+    signatures = {("accept", 0): b"\x30\x06\x02\x01\x07\x02\x01\x09", ("stop", 1): bytes(range(70))}
+    raw = encode_statements(Statements(RING_READ.digest, signatures))
+    yield statements, raw[raw.index(b"{") :]
+    yield backup, _backup(facts | {"sha256": hashlib.sha256(tensors).hexdigest()}, tensors)
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

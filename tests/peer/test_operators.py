@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.peer.ring_file import checked, ring_toml
-from firma.peer.runtime.event_log import EventLog, parts
+from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.json_lines import appended, lines_of
+from firma.peer.runtime.rotating_lines import parts
 from tests.processes import running, wait_until
 
-from .conftest import NAMES, free_ports
+from .conftest import NAMES, accept_all, free_ports
 from .crew import Crew
 
 FIRMA = [sys.executable, "-m", "firma"]
@@ -261,7 +262,9 @@ def with_dates(made, number, first, last):
     """The ring with another certificate of one member."""
     values = made.ring.model_dump(mode="json", exclude={"flower"})
     values["members"][number]["certificate"] = certificate(made.identity(number), NAMES[number], first, last)
-    made.path.write_text(ring_toml(checked(values)))
+    ring = checked(values)
+    made.path.write_text(ring_toml(ring))
+    accept_all(made, ring)
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,14 @@ COMMANDS = {
     "advise": Entry("advise", "advise"),
     "init": Entry("init", "init"),
     "ring-file": Entry("ring_file", "ring_file", settings=True),
+    "accept": Entry("accept", "accept"),
     "doctor": Entry("doctor", "doctor"),
     "join": Entry("join", "join"),
     "status": Entry("status", "status"),
+    "stop": Entry("stop", "stop"),
     "audit": Entry("audit", "audit"),
+    "backup": Entry("backup", "backup"),
+    "restore": Entry("backup", "restore"),
     "data": Entry("data", "commands"),
 }
 

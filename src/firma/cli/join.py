@@ -32,6 +32,13 @@ _VERIFY = "Score neighbours' extractors on this site's training data instead of 
 _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
 _NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
+_DISK = (
+    "Megabytes that the state folder may take: logs are cut and old rounds dropped, never the two newest. "
+    "Default: 64 MB for each log, and two rounds more than there are members."
+)
+_LOG_JSON = (
+    "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
+)
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
@@ -55,9 +62,8 @@ def join(
     app: FlowerAppName = None,
     node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
     passphrase_file: PassphraseFile = None,
-    log_budget: Annotated[
-        float, typer.Option(help="Megabytes of log.jsonl and its older parts together; the oldest part goes.", min=0.1)
-    ] = 64.0,
+    disk: Annotated[float | None, typer.Option(metavar="MB", help=_DISK, min=1)] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help=_LOG_JSON)] = False,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -69,6 +75,7 @@ def join(
     from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity, make_private
     from firma.peer.ring_file import read_ring
+    from firma.peer.runtime.disk_budget import DiskBudget
     from firma.peer.runtime.node import Setup
 
     device_of(device)
@@ -80,14 +87,34 @@ def join(
         raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
     changed = make_private(identity)
     if changed:
-        print(f"firma: {changed}", file=sys.stderr)
+        _log_line("warning", "notice", changed) if log_json else print(f"firma: {changed}", file=sys.stderr)
     own = load_identity(identity, passphrase_from(passphrase_file))
     setup = Setup(
         agreed, own, data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with, model, app, toml_values(node_config, "--node-config"), int(log_budget * 1e6),
+        begin_with, model, app, toml_values(node_config, "--node-config"),
+        DiskBudget(None if disk is None else int(disk * 1e6)), sys.stderr if log_json else None,
     )  # fmt: skip
-    outcome = _run(setup, quiet=json)
+    if log_json:
+        import warnings
+
+        warnings.showwarning = lambda message, *_, **__: _log_line("warning", "warning", str(message))
+    try:
+        outcome = _run(setup, quiet=json)
+    except BadInput as error:
+        if not log_json:
+            raise
+        _log_line("error", "failed", str(error))
+        raise typer.Exit(2) from None
     _finish(setup, outcome, json)
+
+
+def _log_line(level: str, event: str, text: str) -> None:
+    """A line on stderr as those of the log are, for what is said when the log is not open."""
+    import json as encoder
+    import time
+
+    line = {"time": round(time.time(), 3), "level": level, "event": event, "says": text}
+    print(encoder.dumps(line), file=sys.stderr)
 
 
 def _run(setup: "Setup", quiet: bool) -> "Outcome":
@@ -115,7 +142,11 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
         raise KeyboardInterrupt
 
     def notice(text: str) -> None:
-        print(f"firma: {text}", file=sys.stderr)
+        if setup.log_to is None:  # else it is a line of the log
+            print(f"firma: {text}", file=sys.stderr)
+
+    def say(text: str) -> None:
+        print(f"firma: {text}", file=sys.stderr) if setup.log_to is None else _log_line("error", "ended", text)
 
     signal.signal(signal.SIGTERM, stop)
     if setup.device == "cpu":
@@ -132,8 +163,8 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     done = latest(setup.state)
     if done:
         told = sentence(spans(participation(setup.state), setup.ring.names), setup.ring.names)
-        print(f"firma: took part: {told}", file=sys.stderr)
-    print(f"firma: {why}; {done} rounds are saved in {setup.state}; continue with --resume", file=sys.stderr)
+        say(f"took part: {told}")
+    say(f"{why}; {done} rounds are saved in {setup.state}; continue with --resume")
     raise typer.Exit(code)
 
 
@@ -161,6 +192,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
         "checkpoint": str(outcome.checkpoint), "participation": [span.as_json() for span in outcome.participation],
+        "stopped_by": list(outcome.stopped_by),
     }  # fmt: skip
     write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n", private=True)
     if json:
@@ -171,6 +203,10 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     done = [accuracy for accuracy in outcome.history if accuracy is not None]
     last = done[-1] if done else float("nan")
     spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
-    typer.echo(f"done: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
+    done_or_stopped = "done"
+    if outcome.stopped_by:
+        who, rounds = ", ".join(outcome.stopped_by), setup.ring.rounds
+        done_or_stopped = f"stopped after round {len(outcome.history)} of {rounds}, as {who} asked"
+    typer.echo(f"{done_or_stopped}: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
     typer.echo(f"took part: {sentence(outcome.participation, setup.ring.names)}")
     typer.echo(f"Written: {setup.state}")

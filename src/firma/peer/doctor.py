@@ -16,10 +16,13 @@ from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity, Passphrase, load_identity, validity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
+from firma.peer.runtime.consent import Consent
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.runtime.node import random_process, terms_of
 from firma.peer.runtime.site_data import data_findings
-from firma.peer.transport.client import connect, reason
+from firma.peer.spoken import differing
+from firma.peer.statement_folder import StatementFolder
+from firma.peer.transport.client import connect, exchange_statements, reason
 from firma.peer.transport.server import Server
 from firma.peer.wire.heartbeat import PROBING, Heartbeat, decode_heartbeat, heartbeat
 from firma.peer.wire.message import Header, Verdict
@@ -84,6 +87,9 @@ def probe(
         yield Finding(False, "identity", str(error))
         return
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
+    statements = StatementFolder(ring, identity)
+    consent = _consent(ring, me, identity, statements)
+    yield _own_acceptance(statements, ring.names[me])
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     try:
         terms = terms_of(ring, _blank(ring, me, model, app))
@@ -101,7 +107,7 @@ def probe(
     address = listen or ring.members[me].address
     server: Any = None
     try:
-        server = Server(ring, terms, _Probed(probing)).open(identity, address)
+        server = Server(ring, terms, _Probed(probing), consent.answer).open(identity, address)
         yield Finding(True, "port", f"{address} is free and this site can listen there")
     except BadInput as error:
         yield Finding(False, "port", f"{error}; expected if firma join is running here")
@@ -111,6 +117,7 @@ def probe(
             yield _ask(ring, identity, number, terms, probing(), deadline, number == me)
         if server is not None:
             time.sleep(max(0.0, min(deadline - time.monotonic(), 2.0)))  # others may still be asking
+        yield from _acceptances(ring, me, consent, statements)
     finally:
         if server is not None:
             server.stop(0.2).wait()
@@ -123,6 +130,43 @@ def _validity(ring: Ring, number: int) -> Finding:
     if trouble:
         return Finding(False, about, trouble)
     return Finding(True, about, found.warning() or f"valid until {found.last:%Y-%m-%d}")
+
+
+def _consent(ring: Ring, me: int, identity: Identity, statements: StatementFolder) -> Consent:
+    """The exchange of statements, each over a connection of its own."""
+
+    def exchange(member: int, raw: bytes, timeout: float) -> bytes:
+        line = connect(identity, ring, member)
+        try:
+            return exchange_statements(line, raw, timeout)
+        finally:
+            line.channel.close()
+
+    return Consent(ring, me, statements, exchange, lambda: None, lambda text: None)
+
+
+def _own_acceptance(statements: StatementFolder, name: str) -> Finding:
+    if name in statements.by("accept"):
+        return Finding(True, "acceptance", "this site has accepted this ring file")
+    return Finding(False, "acceptance", "this site has not accepted this ring file: read and sign it with firma accept")
+
+
+def _acceptances(ring: Ring, me: int, consent: Consent, statements: StatementFolder) -> Iterator[Finding]:
+    """Which of the others have accepted, as far as is known after all that are there were asked.
+
+    One exchange between two sites is enough for both, and each asks while its own server still answers.
+    """
+    for number in range(len(ring.members)):
+        if number != me:
+            consent.tell_member(number)
+    there = statements.by("accept")
+    for number, name in enumerate(ring.names):
+        if number != me and name in there:
+            yield Finding(True, f"acceptance of {name}", "it has accepted this ring file")
+        elif number != me:
+            yield Finding(
+                False, f"acceptance of {name}", "not known to have accepted this ring file: firma accept there"
+            )
 
 
 def _data(ring: Ring, data: str) -> Iterator[Finding]:
@@ -160,7 +204,7 @@ def _ask(
 
 def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
     if (answer.federation, answer.ring) != (terms.federation, terms.ring):
-        return Finding(False, about, "answers with another ring file; compare digests with firma ring-file")
+        return Finding(False, about, f"answers, but {differing(answer.ring, terms.ring)}")
     if answer.signature != terms.signature.digest:
         return Finding(False, about, "builds another model from the same ring file; install the same version of FIRMA")
     skew = answer.clock - time.time()

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,8 +29,9 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
-    "kind": "classification", "edges": [], "columns": [],
+    "kind": "classification", "edges": [], "columns": [], "types": [],
 }  # fmt: skip
+ColumnType = Literal["number", "integer", "binary"]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -56,6 +57,7 @@ class Task(BaseModel):
     the parameters that are never trained, so that a site that would build another model notices.
 
     `columns` are the features of a table in their order; a site whose table has them in another order is put right.
+    `types` says of each whether it holds any number, integers, or 0 and 1; a site whose table has others is refused.
     """
 
     model_config = _STRICT
@@ -71,6 +73,7 @@ class Task(BaseModel):
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
     columns: tuple[str, ...] = ()
+    types: tuple[ColumnType, ...] = ()  # of the columns; empty: not agreed
     kind: TaskName = "classification"
     edges: tuple[float, ...] = ()
 
@@ -93,6 +96,19 @@ class Task(BaseModel):
         """The fields that identify the task, as plain data."""
         found = self.model_dump(mode="json")
         return {key: value for key, value in found.items() if key not in NEUTRAL_TASK or value != NEUTRAL_TASK[key]}
+
+
+class Continues(BaseModel):
+    """The earlier ring whose state the members take over, and after which of its rounds.
+
+    It must be the same ring but for the members' certificates and addresses: everything that determines the training is
+    unchanged, so what was learnt stays valid.
+    """
+
+    model_config = _STRICT
+
+    ring: _Sha256  # digest of the earlier ring file
+    round: int = Field(ge=1)
 
 
 class Ring(BaseModel):
@@ -118,6 +134,7 @@ class Ring(BaseModel):
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task = Field(default_factory=Task)
     flower: FlowerApp | None = None  # what trains in place of the task's model
+    continues: Continues | None = None
     members: tuple[Site, ...] = Field(min_length=2)
 
     @model_validator(mode="before")
@@ -147,9 +164,14 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        agreed = self.model_dump(mode="json", exclude={"flower"} if self.flower is None else None)
+        agreed = self.model_dump(mode="json", exclude=self.absent)
         agreed["task"] = self.task.stable()
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
+
+    @property
+    def absent(self) -> dict[str, bool]:
+        """Optional parts that this ring file lacks; they are left out of its digest, as if they did not exist."""
+        return {name: True for name in ("flower", "continues") if getattr(self, name) is None}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,7 +246,47 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if ring.flower is None:
         _check_model(ring)
     _check_method(ring)
+    if ring.continues is not None and ring.continues.round >= ring.rounds:
+        raise BadInput(
+            f"ring file: continues.round = {ring.continues.round}: must be less than rounds = {ring.rounds}; nothing "
+            "would be left to train"
+        )
     return ring
+
+
+def renewed(old: Ring, sites: Sequence[Site], done: int) -> Ring:
+    """The same ring after `done` rounds, with new certificates or addresses of some members."""
+    new = {site.name: site for site in sites}
+    unknown = [name for name in new if name not in old.names]
+    if unknown:
+        raise BadInput(
+            f"--renews: {unknown[0]} is not a member of {old.federation}; another set of members needs a new ring file "
+            "and starts from round 1, see firma join --begin-with"
+        )
+    members = [new.get(site.name, site).model_dump() for site in old.members]
+    either = "flower" if old.flower is None else "task"  # a ring file has one of them
+    values = old.model_dump(mode="json", exclude={"members", "continues", either})
+    return checked(values | {"members": members, "continues": {"ring": old.digest.hex(), "round": done}})
+
+
+def check_continues(ring: Ring, old: Ring) -> None:
+    """Refuse to take over the state of a ring that was agreed on otherwise than in certificates and addresses."""
+    assert ring.continues is not None  # the caller has asked
+    if old.digest.hex() != ring.continues.ring:
+        raise BadInput(
+            f"the ring file continues the ring with digest {ring.continues.ring[:16]}…, but the state folder is of "
+            f"{old.digest.hex()[:16]}…; pass the right --begin-with"
+        )
+    facts = [
+        each.model_dump(mode="json", exclude={"members", "continues"}) | {"members": list(each.names)}
+        for each in (old, ring)
+    ]
+    differing = [name for name in facts[0] if facts[0][name] != facts[1][name]]
+    if differing:
+        raise BadInput(
+            f"the ring file continues an earlier one, but differs in {', '.join(differing)}; only certificates and "
+            "addresses may differ: write it with firma ring-file --renews"
+        )
 
 
 def _check_method(ring: Ring) -> None:
@@ -326,6 +388,10 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(columns)) < len(columns):
         raise BadInput("ring file: columns must not repeat")
+    if ring.task.types and len(ring.task.types) != len(columns):
+        raise BadInput(
+            f"ring file: {len(ring.task.types)} types for {len(columns)} columns; each column needs one, or none"
+        )
     if ring.flower is None:
         _check_task(ring)
 
@@ -377,7 +443,7 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower"})
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower", "continues"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
     tables: dict[str, Mapping[str, Any]] = {"set": dict(ring.set)}
     if ring.flower is None:
@@ -388,6 +454,8 @@ def ring_toml(ring: Ring) -> str:
         flower = ring.flower.model_dump(mode="json")
         inner = {f"flower.{key}": flower.pop(key) for key, value in list(flower.items()) if isinstance(value, dict)}
         tables |= {"flower": flower, **inner}
+    if ring.continues is not None:
+        tables |= {"continues": ring.continues.model_dump(mode="json")}
     for title, table in tables.items():
         lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)

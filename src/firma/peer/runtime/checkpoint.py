@@ -162,6 +162,21 @@ def begin(site: LocalSite, folder: Path) -> None:
     site.derive_head()
 
 
+def take_over(site: LocalSite, old: Path, old_ring: bytes, state: Path, ring: bytes, done: int) -> int:
+    """Begin a state folder after round `done` with what another one has, head and optimiser state included.
+
+    Returns the round that was taken: `done`, or else the nearest. Rounds that it lacks are None in its history.
+    """
+    if not any_in(old):
+        raise BadInput(f"--begin-with {str(old)!r} holds no checkpoint")
+    saved = read(old, nearest(old, done), old_ring)
+    restore(site, saved)
+    history = (list(saved.history) + [None] * done)[:done]
+    parts = (list(saved.parts) + [None] * done)[:done]
+    write(state, site, ring, 0, (), history, 1, parts)
+    return saved.rounds
+
+
 def restore(site: LocalSite, saved: Saved) -> None:
     """Put a site back into the state that was saved."""
     resume(site.backend, site.client, upgraded(saved.tensors, site.client))

@@ -51,7 +51,7 @@ from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client
 from firma.peer.wire.control import encode_control, numbers_in, promises_in
-from firma.peer.wire.heartbeat import Heartbeat
+from firma.peer.wire.heartbeat import PROBING, Heartbeat
 from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.terms import Tag, Terms
 from firma.protocol import Message
@@ -65,13 +65,14 @@ class Driver:
 
     def __init__(
         self, member: Member, ring: Ring, me: int, terms: Terms, identity: Identity, promises: Promises,
-        audit_log: AuditLog, log: EventLog,
+        audit_log: AuditLog, log: EventLog, waiting: bool = False,
     ) -> None:  # fmt: skip
         self.work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._member, self._terms, self._promises, self._audit_log, self._log = member, terms, promises, audit_log, log
         self._lock = threading.Lock()
         self._timeout = max(min(ring.patience / 5, 5.0), 0.5)  # seconds for a heartbeat to be answered
         self._client = Client(identity, ring, me, terms, self)
+        self._waiting = waiting  # until `begin`, this site only looks: it promises, takes and sends nothing
 
     def on(self, event: Event) -> _Answer:
         """Report an event; returns the answer for the caller, where the event has one."""
@@ -142,6 +143,12 @@ class Driver:
         with self._lock:
             return self._member.pause(time.monotonic())
 
+    def begin(self) -> None:
+        """From now on this site takes part."""
+        with self._lock:
+            self._member.begin(time.monotonic())
+            self._waiting = False
+
     def run_clock(self, stop: threading.Event, each: Callable[[], None]) -> None:
         """Tick until the run ends; `each` is called with every tick. A mistake in the machine ends the run."""
         try:
@@ -163,6 +170,11 @@ class Driver:
         self._audit_log.record_message(to, tag, header, body.nbytes)
         self._client.send(to, tag, header, body)
 
+    def exchange_statements(self, member: int, raw: bytes, timeout: float) -> bytes:
+        """Hand statements to a member and get its own; they are recorded like everything that leaves this site."""
+        self._audit_log.record_control(member, ["statements"], len(raw))
+        return self._client.statements(member, raw, timeout)
+
     def close(self) -> None:
         """Say that this member stops, and close the connections."""
         self.on(Stopping())
@@ -172,17 +184,25 @@ class Driver:
 
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """See `server.Receiver`."""
+        if self._waiting:
+            process = self._member.paxos.own.process
+            return Heartbeat(
+                self._terms.federation, self._terms.ring, self._terms.signature.digest, process, (0, 0, 0), time.time(),
+                PROBING,
+            )  # fmt: skip
         answer = self.on(HeartbeatArrived(sender, heartbeat))
         assert isinstance(answer, Heartbeat)  # every heartbeat is answered
         return replace(answer, clock=time.time())
 
     def control(self, sender: int, message: ControlMessage) -> bytes:
         """See `server.Receiver`."""
-        answer = self.on(ControlArrived(sender, message))
+        answer = None if self._waiting else self.on(ControlArrived(sender, message))
         return answer if isinstance(answer, bytes) else b""
 
     def announced(self, sender: int, header: Header) -> Verdict:
         """See `server.Receiver`."""
+        if self._waiting:
+            return "early"
         answer = self.on(Announced(sender, header))
         return cast(Verdict, answer)  # every header is answered
 

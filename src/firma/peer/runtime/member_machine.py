@@ -171,6 +171,10 @@ class Member:
             actions.append(CancelSends(self._view.number))
         return actions + self._proceed(now)
 
+    def begin(self, now: float) -> None:
+        """It takes part from now on: what the others have time for is counted from here."""
+        self._detector.started = self._view_began = self._next_heartbeat = now
+
     def pause(self, now: float) -> float:
         """Seconds until the next `Tick` is wanted."""
         return min(self._proposer.pause(self._paxos.seated), max(self._next_heartbeat - now, 0.01))

@@ -5,8 +5,10 @@ driver, and reports back. Everything else of a member runs beside it on other th
 """
 
 import math
+import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from firma.peer.membership.views import View
 from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import (
@@ -35,12 +38,15 @@ from firma.peer.runtime.events import (
     Send,
     Train,
     Trained,
+    Work,
 )
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 from firma.tasks.diagnosis import diverged
+
+_LOOK = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ class RoundLoop:
 
     def __init__(
         self, ring: Ring, terms: Terms, site: LocalSite, state: Path, saved: checkpoint.Saved, driver: Driver,
-        audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice,
+        audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice, disk: DiskBudget,
     ) -> None:  # fmt: skip
         self.history, self.order = list(saved.history), saved.order
         self.parts = list(saved.parts)  # members of each round
@@ -94,27 +100,40 @@ class RoundLoop:
         self._diverged = False
         self._ring, self._terms, self._site, self._state = ring, terms, site, state
         self._driver, self._audit_log, self._log = driver, audit_log, log
-        self._on_round, self._on_notice = on_round, on_notice
+        self._on_round, self._on_notice, self._disk = on_round, on_notice, disk
         self._watch = _Stopwatch()
         self._encoded: tuple[Message, bytes, Bytes] | None = None  # the last message, which often goes to two members
+        self.working_since: float | None = None  # on a monotonic clock; None while it waits
 
     def run(self) -> None:
         """Until the member has finished; raises what it fails with."""
+        while self.step(self._next_work()):
+            self.working_since = None
+
+    def step(self, work: Work) -> bool:
+        """Carry out one piece of work; False if it was the last one."""
+        if isinstance(work, Finish):
+            self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
+            return False
+        if isinstance(work, Fail):
+            raise work.error
+        try:
+            self._carry_out(work)
+        except (BadInput, WireError) as error:
+            self._driver.on(Failed(str(error)))
+        except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
+            where = str(self._state)
+            why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
+            self._driver.on(Failed(why))
+        return True
+
+    def _next_work(self) -> Work:
+        """Wait for work, and look up now and then: a signal that reached another thread does not wake this one."""
         while True:
-            work = self._driver.work.get()
-            if isinstance(work, Finish):
-                self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
-                return
-            if isinstance(work, Fail):
-                raise work.error
-            try:
-                self._carry_out(work)
-            except (BadInput, WireError) as error:
-                self._driver.on(Failed(str(error)))
-            except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
-                where = str(self._state)
-                why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
-                self._driver.on(Failed(why))
+            with suppress(queue.Empty):
+                work = self._driver.work.get(timeout=_LOOK)
+                self.working_since = time.monotonic()
+                return work
 
     def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
         match work:
@@ -201,7 +220,9 @@ class RoundLoop:
             found = found.partition(";")[0]  # what to try is in the app's own settings
         if found and not self._diverged:
             self._diverged = True
-            self._on_notice(found.replace("of client 0 ", "at this site "))
+            text = found.replace("of client 0 ", "at this site ")
+            self._log.event("notice", {"says": f"warning: {text}"})
+            self._on_notice(text)
 
     def _begin(self, number: int) -> None:
         """A round begins with its training, or, if that was done in an earlier view, with its first message."""
@@ -209,7 +230,8 @@ class RoundLoop:
             self._watch = _Stopwatch(number, time.perf_counter(), self._audit_log.sent)
 
     def _write(self, view: View) -> None:
-        keep = len(self._ring.members) + 2
+        newest = max(self._state.glob("round-[0-9]*"), default=self._state / "none")  # all are of about the same size
+        keep = self._disk.kept(newest, len(self._ring.members))
         checkpoint.write(
             self._state, self._site, self._ring.digest, view.number, self.order, self.history, keep, self.parts
         )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 
 from firma.errors import BadInput
 from firma.peer.ring_file import read_ring
-from firma.peer.runtime.event_log import parts
 from firma.peer.runtime.json_lines import lines_of
+from firma.peer.runtime.rotating_lines import parts
 from firma.peer.runtime.state_folder import holder
 from firma.tasks.task import MAIN, TITLES
 
@@ -34,11 +34,14 @@ class Status:
     metric: str  # what is measured after each round on this site's test data
     value: float | None  # of it, after the last round
     ended: str  # how the last run ended; "" while it runs
+    asked: tuple[str, ...] = ()  # members that ask to stop the ring
+    needed: int = 0  # so many must ask
+    stopped: bool = False  # it was stopped by agreement
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds are done."""
-        return self.round == self.rounds
+        """Whether all rounds are done, or the ring was stopped by agreement."""
+        return self.round == self.rounds or self.stopped
 
     def as_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -48,7 +51,7 @@ class Status:
         """For people."""
         doing = f"running as process {self.process}" if self.process else "not running"
         if self.finished and not self.process:
-            doing = "finished"
+            doing = "stopped by agreement" if self.stopped else "finished"
         yield f"{self.federation}: {self.site} is {doing}"
         reached = f", {self.metric} {self.value:.4f}" if self.value is not None else ""
         left = f", about {_duration(self.left)} left" if self.left and self.process else ""
@@ -61,6 +64,8 @@ class Status:
             yield f"  {self.condition}"
         if self.ended and not self.process and not self.finished:
             yield f"  ended: {self.ended}"
+        if self.asked:
+            yield f"  asked to stop: {', '.join(self.asked)} ({len(self.asked)} of the {self.needed} that are needed)"
         if self.since is not None:
             yield f"  last event {_duration(self.since)} ago"
 
@@ -81,6 +86,7 @@ def read_status(folder: Path) -> Status:
     views = [each for each in events if each["event"] == "view"]
     starts = [each for each in events if each["event"] == "started"]
     members = tuple(views[-1]["ring"]) if views else ()
+    asked = [each for each in events if each["event"] == "asked to stop"]
     done = _done(rounds, views, starts)
     seconds = [float(each["seconds"]) for each in rounds[-_RECENT:]]
     main = MAIN[ring.task.kind]
@@ -98,6 +104,9 @@ def read_status(folder: Path) -> Status:
         TITLES[main],
         rounds[-1].get(main) if rounds else None,
         "" if process else _ended(events),
+        tuple(asked[-1]["by"]) if asked else (),
+        ring.needed,
+        any(each["event"] == "stopped by agreement" for each in events),
     )
 
 

@@ -14,6 +14,7 @@ from firma.encoding import Bytes
 from firma.peer.identity import Identity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
+from firma.peer.spoken import differing
 from firma.peer.transport.send_queue import SendQueue
 from firma.peer.transport.server import SERVICE
 from firma.peer.transport.tls import channel
@@ -66,6 +67,11 @@ def connect(identity: Identity, ring: Ring, member: int) -> Connection:
     way = channel(identity, ring.members[member])
     calls = (way.unary_unary(f"/{SERVICE}/Hello"), way.stream_unary(f"/{SERVICE}/Send"))
     return Connection(way, *calls, way.unary_unary(f"/{SERVICE}/Note"))
+
+
+def exchange_statements(connection: Connection, raw: bytes, timeout: float) -> bytes:
+    """Hand a member statements and return what it answers with."""
+    return bytes(connection.channel.unary_unary(f"/{SERVICE}/Statements")(raw, timeout=timeout))
 
 
 class Client:
@@ -152,11 +158,15 @@ class Client:
         try:
             answer = decode_heartbeat(call.result())
             if answer.ring != self._terms.ring:
-                self._outcomes.unreachable(member, "its ring file differs from this site's")
+                self._outcomes.unreachable(member, differing(answer.ring, self._terms.ring))
             else:
                 self._outcomes.heartbeat_answered(member, answer)
         except (grpc.RpcError, grpc.FutureCancelledError, WireError) as error:
             self._outcomes.unreachable(member, reason(error))
+
+    def statements(self, member: int, raw: bytes, timeout: float) -> bytes:
+        """Exchange statements with a member; `grpc.RpcError` if it cannot be reached."""
+        return exchange_statements(self._connections[member], raw, timeout)
 
     def control(self, member: int, raw: bytes) -> None:
         """Send a control message once; its answer, if there is one, is handed on."""

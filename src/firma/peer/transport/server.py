@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from firma.peer.wire.terms import Terms, WireError
 from firma.protocol import Message
 
 SERVICE = "firma.Ring"
+AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
 
 
 class Receiver(Protocol):
@@ -50,10 +51,12 @@ class Receiver(Protocol):
 
 
 class Server:
-    """The handlers of the three calls and what they share."""
+    """The handlers of the calls and what they share."""
 
-    def __init__(self, ring: Ring, terms: Terms, receiver: Receiver) -> None:
-        self.ring, self._terms, self._receiver = ring, terms, receiver
+    def __init__(
+        self, ring: Ring, terms: Terms, receiver: Receiver, statements: AnswerStatements | None = None
+    ) -> None:  # fmt: skip
+        self.ring, self._terms, self._receiver, self._statements = ring, terms, receiver, statements
         self._members = {member.certificate.encode(): number for number, member in enumerate(ring.members)}
         self._lock = threading.Lock()
         self._connections = 0
@@ -72,6 +75,7 @@ class Server:
         handler = grpc.method_handlers_generic_handler(
             SERVICE,
             {
+                "Statements": grpc.unary_unary_rpc_method_handler(self.answer_statements),
                 "Hello": grpc.unary_unary_rpc_method_handler(self.answer_heartbeat),
                 "Send": grpc.stream_unary_rpc_method_handler(self.answer_send),
                 "Note": grpc.unary_unary_rpc_method_handler(self.answer_control),
@@ -92,6 +96,15 @@ class Server:
         if received is not None and not received.agrees(self._terms):
             received = None
         return self._receiver.heartbeat(sender, received).encode()
+
+    def answer_statements(self, raw: bytes, context: Any) -> bytes:
+        """Statements for statements, or nothing."""
+        sender = self._sender(context)
+        try:
+            return self._statements(sender, raw) if self._statements is not None else b""
+        except WireError as error:
+            self._receiver.turned_down("statements", self.ring.names[sender], str(error))
+            return b""
 
     def answer_send(self, parts: Iterator[bytes], context: Any) -> bytes:
         """Take one message. Whatever is wrong with it, the answer is a sentence and nothing changes."""
