@@ -102,7 +102,10 @@ def make_federation() -> Make:
     """`make(method, clients, rounds, noisy=(), order=None, **changes of Hyper)`."""
 
     def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, backend="auto", **changes):  # type: ignore[no-untyped-def]
-        base = {"batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01, "inner_steps": 2}
+        base = {
+            "batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01, "inner_steps": 2,
+            "schedule": "constant", "weight_decay": 0.0,  # test_rates.py holds these two against torch
+        }  # fmt: skip
         row = lookup(method) if isinstance(method, str) else method
         special = {name: value for name, value in PAPER_NUMBERS.get(row.base, {}).items() if name not in base}
         hyper = Hyper(**(base | special | changes))

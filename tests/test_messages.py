@@ -155,7 +155,7 @@ def test_a_copy_of_the_source_that_is_not_installed_runs(monkeypatch):
         (["run", "a", "b"], "unexpected words (b); see "),
         (["run", "--method"], "option '--method' requires an argument; see "),
         (["split", "--seed", "-1"], "--seed must be at least 0; see "),
-        (["init"], "missing argument 'name'; see "),
+        (["accept"], "missing argument 'ring'; see "),
         (["data", "gte"], "command 'gte' is unknown (did you mean 'get'?); choose from get, list"),
         (["reproduce", "--engine", "rya"], "engine = 'rya': must be 'simulation' or 'ray' (did you mean 'ray'?)"),
         (["reproduce", "--dataset", "mnits"], "--dataset mnits is not part of the study (did you mean 'mnist'?)"),

@@ -49,7 +49,11 @@ def installed(built, tmp_path_factory):
 
 
 def files_of_the_package():
-    found = [path for path in (ROOT / "src" / "firma").rglob("*") if path.suffix in (".py", ".csv", ".typed")]
+    found = [
+        path
+        for path in (ROOT / "src" / "firma").rglob("*")
+        if path.suffix in (".py", ".csv", ".typed", ".js", ".css", ".html")
+    ]
     return {path.relative_to(ROOT / "src").as_posix() for path in found}
 
 
