@@ -35,6 +35,7 @@ from firma.peer.runtime.events import (
     Send,
     Train,
     Trained,
+    Work,
 )
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
@@ -100,21 +101,25 @@ class RoundLoop:
 
     def run(self) -> None:
         """Until the member has finished; raises what it fails with."""
-        while True:
-            work = self._driver.work.get()
-            if isinstance(work, Finish):
-                self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
-                return
-            if isinstance(work, Fail):
-                raise work.error
-            try:
-                self._carry_out(work)
-            except (BadInput, WireError) as error:
-                self._driver.on(Failed(str(error)))
-            except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
-                where = str(self._state)
-                why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
-                self._driver.on(Failed(why))
+        while self.step(self._driver.work.get()):
+            pass
+
+    def step(self, work: Work) -> bool:
+        """Carry out one piece of work; False if it was the last one."""
+        if isinstance(work, Finish):
+            self.metrics = self.metrics or self._site.measure()  # a finished run that was started again
+            return False
+        if isinstance(work, Fail):
+            raise work.error
+        try:
+            self._carry_out(work)
+        except (BadInput, WireError) as error:
+            self._driver.on(Failed(str(error)))
+        except OSError as error:  # such as a full disk under the audit file: what cannot be recorded is not sent
+            where = str(self._state)
+            why = f"state folder {where!r}: cannot write ({error.strerror}); the saved rounds are whole"
+            self._driver.on(Failed(why))
+        return True
 
     def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
         match work:

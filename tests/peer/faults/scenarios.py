@@ -1,0 +1,274 @@
+"""What befalls a ring: faults by kind, drawn from a seed, alone and together, and their effect on a `World`.
+
+A `Scenario` is plain data and the same for the same seed; a fault can be taken out of it and the rest stays as it is.
+Every fault has an end, so that a ring can be asked to recover: a member that was killed is started again, a line is
+back, a disk has room, a certificate is accepted.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from firma.peer.wire.terms import VERSION
+
+from .network import Network
+from .world import NAMES, Operator, World
+
+PATIENCE, GATHERING, TRAINING = 2.0, 20.0, 0.2
+METHODS = (
+    "fibfl++:warmup=no", "fibfl", "fibfl++", "frame", "frame:topology=all-gather",
+    "fibfl:topology=one-peer-exponential,weights=metropolis,retention=none,passes=one",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault from one time to another; which members and how bad it is depends on the kind."""
+
+    kind: str
+    start: float
+    end: float
+    members: tuple = ()
+    amount: float = 0.0
+
+    def __str__(self):
+        who = ", ".join(NAMES[n] for n in self.members) or "all"
+        size = f" ({self.amount:g})" if self.amount else ""
+        return f"{self.start:9.3f} to {self.end:.3f}  {self.kind}: {who}{size}"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    seed: int
+    members: int
+    rounds: int
+    method: str
+    faults: tuple
+    saving: tuple  # seconds that saving a round takes, at least and at most
+
+    @property
+    def calm(self):
+        """When the last fault ends."""
+        return max((fault.end for fault in self.faults), default=0.0)
+
+
+# Kinds of faults and how often they are drawn. `Drawn` says who is hit and how hard.
+@dataclass(frozen=True)
+class Kind:
+    weight: float
+    hit: str  # "member": one; "line": from one to another; "groups": some, cut off from the others; "all"
+    amount: tuple = (0.0, 0.0)
+    longest: float = 12.0
+    what: str = ""
+
+
+KINDS = {
+    "kill": Kind(6, "member", (0, 40), what="a process is killed between two system calls or sends and started again"),
+    "power": Kind(4, "member", (0, 40), what="the same with what was not synced lost and the last write torn"),
+    "blackout": Kind(1, "all", (0, 40), what="all members lose power and come back one after the other"),
+    "cut": Kind(2, "line", what="no calls between two members, in both directions"),
+    "one-way": Kind(1.5, "line", what="no calls from one member to another; the other direction works"),
+    "partition": Kind(2, "groups", what="the members are divided into two groups"),
+    "delay": Kind(1.5, "all", (0.1, 1.5), what="every call and every answer takes up to this many seconds: reordering"),
+    "loss": Kind(2, "all", (0.02, 0.4), what="this share of calls and answers is lost"),
+    "duplicates": Kind(1.5, "all", (0.05, 0.5), what="this share of calls is handled again, up to 10 s later"),
+    "full-disk": Kind(1.5, "member", what="nothing more fits on the disk"),
+    "clock-jump": Kind(0.7, "member", (-1e6, 1e6), what="the time of day changes by this many seconds"),
+    "drift": Kind(1, "member", (0.9, 1.1), what="the monotonic clock runs at this rate"),
+    "expired": Kind(1, "member", what="nobody accepts the certificate: no new connection, old ones break"),
+    "slow-reader": Kind(1, "member", (1, 20), what="takes messages at this many bytes per second, and heartbeats at once"),
+    "version": Kind(1, "member", what="is started with another protocol version, and later with the right one"),
+    "pause": Kind(2, "member", what="stopped, as by SIGSTOP, and continued"),
+    "straggler": Kind(1, "member", (5, 60), what="local training takes this many times longer"),
+    "old-state": Kind(1, "member", what="the disk is put back to an earlier state, and the member started with it"),
+    "lost-disk": Kind(0.5, "member", what="the disk is empty, and the member started with it"),
+}  # fmt: skip
+
+# What is broken today, by kind of fault: promises that a ring with such a fault may break. To become empty.
+KNOWN: dict = {}
+
+
+def draw(seed, kinds=None):
+    """The scenario of a seed; `kinds` restricts the faults to these."""
+    dice = random.Random(f"faults {seed}")
+    members = dice.choices((2, 3, 4, 5), (1, 3, 2, 6))[0]
+    rounds = dice.randint(6, 24)
+    span = 0.8 * rounds * (TRAINING + 0.08)
+    chosen = [kind for kind in KINDS if kinds is None or kind in kinds]
+    storm = dice.random() < 0.3  # many short faults one upon the other, which is hard on the agreement
+    count = dice.randint(4, 12) if storm else dice.choice((1, 1, 2, 2, 3, 4, 5))
+    faults = [
+        _drawn(dice, dice.choices(chosen, [KINDS[kind].weight for kind in chosen])[0], members, span, storm)
+        for _ in range(count)
+    ]
+    saving = dice.choice(((0.001, 0.001), (0.001, 0.3)))
+    return Scenario(
+        seed, members, rounds, dice.choice(METHODS), tuple(sorted(faults, key=lambda each: each.start)),
+        saving,
+    )  # fmt: skip
+
+
+def _drawn(dice, name, members, span, storm):
+    kind = KINDS[name]
+    start = dice.uniform(0.0, span)
+    length = dice.uniform(0.05, 1.5) if storm or dice.random() < 0.4 else dice.uniform(0.5, kind.longest)
+    who = {
+        "member": lambda: (dice.randrange(members),),
+        "line": lambda: tuple(dice.sample(range(members), 2)),
+        "groups": lambda: tuple(sorted(dice.sample(range(members), dice.randint(1, members - 1)))),
+        "all": lambda: (),
+    }[kind.hit]()
+    low, high = kind.amount
+    amount = float(dice.randint(low, high)) if isinstance(low, int) else dice.uniform(low, high)
+    return Fault(name, round(start, 3), round(start + length, 3), who, round(amount, 3))
+
+
+def build(scenario, mistakes=()):
+    """The world of a scenario, with its faults in the queue."""
+    world = World(
+        scenario.members, scenario.rounds, scenario.seed, Network(), TRAINING, scenario.saving,
+        method=scenario.method, mistakes=mistakes, patience=PATIENCE, gathering=GATHERING, stalled=30.0,
+        operator=Operator(final=("finished", "PeerLost: the ring has finished", "BadInput: state folder is empty")),
+    )  # fmt: skip
+    effects = _Effects(world)
+    for fault in scenario.faults:
+        world.at(fault.start, lambda fault=fault: effects.begin(fault))
+        world.at(fault.end, lambda fault=fault: effects.end(fault))
+    dice = random.Random(f"starts {scenario.seed}")
+    for member in range(scenario.members):
+        world.start_in(dice.uniform(0, 0.3), member)
+    return world
+
+
+@dataclass
+class _Effects:
+    """Keeps a world as the faults that are under way make it."""
+
+    world: World
+    active: list = field(default_factory=list)
+    snapshots: dict = field(default_factory=dict)
+
+    def begin(self, fault):
+        self.active.append(fault)
+        self.world.history.append((round(self.world.now, 6), "world", "fault", str(fault)))
+        for member in fault.members if fault.members else self.world.everybody:
+            self._strike(fault, member)
+        self._apply()
+
+    def end(self, fault):
+        self.active.remove(fault)
+        self.world.history.append((round(self.world.now, 6), "world", "fault", f"over: {fault}"))
+        for member in fault.members if fault.members else self.world.everybody:
+            self._mend(fault, member)
+        self._apply()
+
+    def _strike(self, fault, member):
+        world, process = self.world, self.world.processes.get(member)
+        running = process is not None and process.up
+        match fault.kind:
+            case "kill" | "power" | "blackout":
+                world.held.add(member)
+                if running:
+                    process.mount.fuse = int(fault.amount)
+                    process.on_death = lambda: self._power(fault, member)
+            case "version":
+                if running:
+                    process.die()
+                    world.start_in(0.0, member, version=VERSION + 1)
+            case "old-state":
+                if running:
+                    self.snapshots[fault] = world.disks[member].snapshot()
+                    world.note(member, "snapshot", id(fault))
+            case "lost-disk":
+                if running:
+                    process.die()
+                    world.disks[member].erase()
+                    world.note(member, "erased")
+            case "pause":
+                if running:
+                    world.note(member, "stopped")
+            case "expired":
+                world.network.drop_lines(member)
+            case "full-disk":
+                world.note(member, "full", True)
+            case "drift":
+                world.set_rate(member, fault.amount)
+
+    def _power(self, fault, member):
+        if fault.kind in ("power", "blackout"):
+            self.world.disks[member].lose_power()
+
+    def _mend(self, fault, member):
+        world, process = self.world, self.world.processes.get(member)
+        running = process is not None and process.up
+        match fault.kind:
+            case "kill" | "power" | "blackout":
+                if running:  # it has done nothing since
+                    process.die()
+                world.held.discard(member)
+                if not any(each.kind in ("kill", "power", "blackout") and (member in each.members or not each.members)
+                           for each in self.active):  # fmt: skip
+                    world.start_in(world.dice.uniform(0, 1.0) if fault.kind == "blackout" else 0.0, member)
+                else:
+                    world.held.add(member)
+            case "version":
+                if running and process.version != VERSION:
+                    process.die()
+                world.start_in(0.0, member)
+            case "old-state":
+                if fault in self.snapshots and (process is None or process.end != "finished"):
+                    if running:
+                        process.die()
+                    world.disks[member].restore(self.snapshots.pop(fault))
+                    world.note(member, "restored", id(fault))
+                    world.start_in(0.0, member)
+            case "lost-disk":
+                world.start_in(0.0, member)
+            case "full-disk":
+                world.note(member, "full", False)
+            case "drift":
+                world.set_rate(member, 1.0)
+
+    def _apply(self):
+        world, network = self.world, self.world.network
+        cuts, slow, untrusted = set(), {}, set()
+        full, paused, training = set(), set(), dict.fromkeys(world.everybody, TRAINING)
+        network.delay, network.loss, network.duplicates, network.late = (0.001, 0.01), 0.0, 0.0, 0.01
+        jumps = dict.fromkeys(world.everybody, 0.0)
+        for fault in self.active:
+            match fault.kind:
+                case "cut":
+                    cuts |= {fault.members, fault.members[::-1]}
+                case "one-way":
+                    cuts.add(fault.members)
+                case "partition":
+                    others = set(world.everybody) - set(fault.members)
+                    cuts |= {pair for a in fault.members for b in others for pair in ((a, b), (b, a))}
+                case "delay":
+                    network.delay = (0.001, max(network.delay[1], fault.amount))
+                case "loss":
+                    network.loss = max(network.loss, fault.amount)
+                case "duplicates":
+                    network.duplicates, network.late = max(network.duplicates, fault.amount), 10.0
+                case "slow-reader":
+                    slow |= {(n, fault.members[0]): fault.amount for n in world.everybody}
+                case "expired":
+                    untrusted |= set(fault.members)
+                case "full-disk":
+                    full |= set(fault.members)
+                case "pause":
+                    paused |= set(fault.members)
+                case "straggler":
+                    training[fault.members[0]] *= fault.amount
+                case "clock-jump":
+                    jumps[fault.members[0]] += fault.amount
+        network.cuts, network.slow, network.untrusted = cuts, slow, untrusted
+        world.training, world.jumps = training, jumps
+        for member, disk in world.disks.items():
+            disk.full = member in full
+            process = world.processes.get(member)
+            if process is not None and process.up and process.paused != (member in paused):
+                if process.paused:
+                    world.note(member, "continued")
+                    process.proceed()
+                else:
+                    process.paused = True
