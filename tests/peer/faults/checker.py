@@ -25,6 +25,7 @@ from .trainer import HEAD
 from .world import NAMES
 
 SAY, RECOVER = 4.0, 20.0  # times the patience
+_WAITING = ("waiting", "exchanging")
 PROMISES = ("views", "rounds", "durable", "parameters", "heads", "announced", "recovery", "exit")
 
 
@@ -45,9 +46,14 @@ def judged(world, calm, error=None):
     """All violations in the history of a ring whose faults have ended at `calm`; `error` is what ended it, if any."""
     if error is not None:
         return [Violation("exit", world.now, "?", f"{type(error).__name__}: {error}")]
-    found = [*_views(world), *_states(world), *_rounds(world), *_heads(world)]
+    found = [*_views(world), *_heads(world)]
+    if not found:  # without an agreement there is nothing to replay
+        found += [*_states(world), *_rounds(world)]
     found += [*_announced(world), *_exits(world), *_ends(world, calm)]
-    return sorted(found, key=lambda each: each.at)
+    first = {}
+    for each in sorted(found, key=lambda each: each.at):  # what follows from a first one is no news
+        first.setdefault((each.promise, each.text if each.promise == "exit" else ""), each)
+    return list(first.values())
 
 
 def _views(world):
@@ -128,8 +134,8 @@ def completed(world):
         if what == "learnt" or what == "entered":
             views[facts[0].number] = facts[0]
         elif what == "saved":
-            number, rounds, _, frozen = facts
-            if not frozen:
+            number, rounds, _, told = facts
+            if not told:
                 those = saved.setdefault((number, rounds), set())
                 those.add(member)
                 if number in views and those >= {NAMES[n] for n in views[number].order}:
@@ -227,6 +233,8 @@ def _ends(world, calm):
         return
     for member in world.everybody:
         process = world.processes.get(member)
+        if process is not None and process.up and over(world, world.now) and process.member.phase in _WAITING:
+            continue  # left behind: the others had finished before it could reach them, and it has said that it waits
         if process is None or process.end is None:
             why = "was never started" if process is None else f"still {process.member.phase}" if process.up else "down"
             yield Violation("recovery", world.now, NAMES[member], f"has not finished in the end: {why}")

@@ -84,27 +84,52 @@ KINDS = {
 }  # fmt: skip
 
 # What is broken today, by kind of fault: promises that a ring with such a fault may break. To become empty.
-KNOWN: dict = {}
+KNOWN = {
+    "one-way": {"announced", "recovery"},  # a member that is heard but cannot be reached stalls the others silently
+    "slow-reader": {"announced", "recovery"},  # likewise
+    "straggler": {"announced"},  # nobody says that it waits for a member that trains for long
+    "version": {"exit"},  # a member that refuses everything makes its neighbours leave
+    "old-state": {"rounds", "parameters"},  # drags the ring back, below the rounds that are kept
+    "lost-disk": {"recovery"},  # is refused, so that two of them end a ring of four
+}
 
 
-def draw(seed, kinds=None):
-    """The scenario of a seed; `kinds` restricts the faults to these."""
+def draw(seed, kinds=None, profile=None):
+    """The scenario of a seed; `kinds` restricts the faults to these, `profile` the way in which they are drawn.
+
+    plain: one to five faults of any length; storm: many short ones, one upon the other; council: a network that loses
+    and delays a lot while members are killed, stopped and cut off all the time, so that agreements on views take long
+    and cross each other.
+    """
     dice = random.Random(f"faults {seed}")
-    members = dice.choices((2, 3, 4, 5), (1, 3, 2, 6))[0]
+    profile = profile or dice.choices(("plain", "storm", "council"), (6, 3, 1))[0]
+    members = dice.choices((2, 3, 4, 5), (1, 3, 2, 6) if profile != "council" else (0, 4, 1, 2))[0]
     rounds = dice.randint(6, 24)
-    span = 0.8 * rounds * (TRAINING + 0.08)
     chosen = [kind for kind in KINDS if kinds is None or kind in kinds]
-    storm = dice.random() < 0.3  # many short faults one upon the other, which is hard on the agreement
-    count = dice.randint(4, 12) if storm else dice.choice((1, 1, 2, 2, 3, 4, 5))
-    faults = [
-        _drawn(dice, dice.choices(chosen, [KINDS[kind].weight for kind in chosen])[0], members, span, storm)
-        for _ in range(count)
-    ]
+    if kinds is None and dice.random() < 0.5:  # half of the rings have nothing that may hide what is not known
+        chosen = [kind for kind in chosen if kind not in KNOWN]
+    if profile == "council":
+        rounds, faults = 24, _council(dice, members)
+    else:
+        count = dice.randint(4, 12) if profile == "storm" else dice.choice((1, 1, 2, 2, 3, 4, 5))
+        span = 0.8 * rounds * (TRAINING + 0.08)
+        drawn = dice.choices(chosen, [KINDS[kind].weight for kind in chosen], k=count)
+        faults = [_drawn(dice, kind, members, span, profile == "storm") for kind in drawn]
     saving = dice.choice(((0.001, 0.001), (0.001, 0.3)))
     return Scenario(
-        seed, members, rounds, dice.choice(METHODS), tuple(sorted(faults, key=lambda each: each.start)),
-        saving,
+        seed, members, rounds, dice.choice(METHODS), tuple(sorted(faults, key=lambda each: each.start)), saving
     )  # fmt: skip
+
+
+def _council(dice, members):
+    end = dice.uniform(4.0, 12.0)
+    always = [
+        Fault("loss", 0.4, end, (), round(dice.uniform(0.05, 0.4), 3)),
+        Fault("delay", 0.4, end, (), round(dice.uniform(0.02, 0.6), 3)),
+        Fault("duplicates", 0.4, end, (), round(dice.uniform(0.05, 0.4), 3)),
+    ]
+    kinds = dice.choices(("kill", "power", "cut", "partition", "pause"), (5, 1, 2, 3, 2), k=dice.randint(10, 30))
+    return always + [_drawn(dice, kind, members, end - 1.5, True) for kind in kinds]
 
 
 def _drawn(dice, name, members, span, storm):

@@ -88,8 +88,9 @@ class _RoundLoop(RoundLoop):
     def save(self, work):
         report = super().save(work)
         process = self._process
-        frozen = process.member.paxos.frozen
-        process.note("saved", work.view.number, work.number + 1, process.parameters(), frozen)
+        paxos = process.member.paxos
+        told = paxos.frozen or paxos.view_number != work.view.number  # it has said how far it is, and this is beyond
+        process.note("saved", work.view.number, work.number + 1, process.parameters(), told)
         return report
 
 
