@@ -12,7 +12,8 @@
 | `exit`       | nobody ends that should not |
 
 "Completed" means: saved by a member that had not yet answered a proposal of a next view; from its answer on it has told
-the others how far it is, and what it saves after that counts for nobody.
+the others how far it is. The round that it has in hand then may still be saved, counts for nobody, and is the last one
+until the next view.
 """
 
 import math
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from firma.errors import BadInput
 
 from .replay import Replay, as_tensor
-from .trainer import HEAD
+from .trainer import head_in
 from .world import NAMES
 
 SAY, RECOVER = 4.0, 20.0  # times the patience
@@ -48,7 +49,7 @@ def judged(world, calm, error=None):
         return [Violation("exit", world.now, "?", f"{type(error).__name__}: {error}")]
     found = [*_views(world), *_heads(world)]
     if not found:  # without an agreement there is nothing to replay
-        found += [*_states(world), *_rounds(world)]
+        found += [*_states(world), *_rounds(world), *_after_the_word(world)]
     found += [*_announced(world), *_exits(world), *_ends(world, calm)]
     first = {}
     for each in sorted(found, key=lambda each: each.at):  # what follows from a first one is no news
@@ -158,11 +159,24 @@ def _rounds(world):
             yield Violation("rounds", at, member, text)
 
 
+def _after_the_word(world):
+    """Who has answered a proposal may complete the round in hand, and no other."""
+    last = {}
+    for at, member, what, *facts in world.history:
+        if what == "saved":
+            number, rounds, _, told = facts
+            if told and last.get(member) == number:
+                text = f"completed round {rounds} of view {number} after it had told how far it was, and not the first"
+                yield Violation("rounds", at, member, text)
+            last[member] = number if told else None
+        elif what in ("opened", "entered"):
+            last[member] = None
+
+
 def _heads(world):
-    everything = b"|".join(world.network.sent)
-    found = HEAD.search(everything)
+    found = head_in(b"|".join(world.network.sent))
     if found:
-        yield Violation("heads", world.now, "?", f"bytes of a head were sent: {everything[found.start() :][:24].hex()}")
+        yield Violation("heads", world.now, "?", f"bytes of a head were sent: {found.hex()}")
     for member in world.everybody:
         try:
             report = world.audited(member)

@@ -15,6 +15,7 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.admission import Inbox
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.events import Failed
+from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
 from firma.peer.wire import control
@@ -46,6 +47,8 @@ def _in_the_agreement(machine):
     for name in names:
         setattr(mutant, name, getattr(machine, name))
     changes = (("firma.peer.runtime.member_machine", "paxos", mutant),) if names else ()
+    if "completed" in names:  # a member that is frozen has no next round to complete, so that must be wrong, too
+        changes += ((Member, "_current", _current_although_frozen),)
 
     def at_start(memory):
         if memory is None or machine.restart is usual.restart:
@@ -58,6 +61,11 @@ def _in_the_agreement(machine):
 # Faults that are hard on the agreement: many proposals at a time, answers that get lost, members that come and go.
 _HARD = ("kill", "power", "cut", "partition", "loss", "delay", "duplicates", "pause")
 _CRASHES = ("kill", "power", "blackout")
+
+
+def _current_although_frozen(self):
+    number = self._view.number if self._view is not None else 0
+    return self._inbox is not None and self._paxos.view_number == number
 
 
 def _small_quorum(agreement):
@@ -195,6 +203,9 @@ MISTAKES = {
     ),
     "a site does not go back to where a view starts": Mistake(
         frozenset({"parameters"}), ((RoundLoop, "enter", _never_goes_back),), profile="council"
+    ),
+    "a member goes on although it is frozen": Mistake(
+        frozenset({"rounds"}), ((Member, "_current", _current_although_frozen),), profile="council"
     ),
     "a head leaves": Mistake(frozenset({"heads"}), ((TinySite, "shared", property(_leaks_its_head)),)),
     "nobody is told of a stall": Mistake(

@@ -44,6 +44,7 @@ class Scenario:
     method: str
     faults: tuple
     saving: tuple  # seconds that saving a round takes, at least and at most
+    training: float = TRAINING  # seconds per round
 
     @property
     def calm(self):
@@ -97,19 +98,19 @@ KNOWN = {
 def draw(seed, kinds=None, profile=None):
     """The scenario of a seed; `kinds` restricts the faults to these, `profile` the way in which they are drawn.
 
-    plain: one to five faults of any length; storm: many short ones, one upon the other; council: a network that loses
-    and delays a lot while members are killed, stopped and cut off all the time, so that agreements on views take long
-    and cross each other.
+    plain: one to five faults of any length; storm: many short ones, one upon the other; council: two camps that cannot
+    reach each other propose views at the same time to a member between them, which crashes in the middle of it.
     """
     dice = random.Random(f"faults {seed}")
     profile = profile or dice.choices(("plain", "storm", "council"), (6, 3, 1))[0]
-    members = dice.choices((2, 3, 4, 5), (1, 3, 2, 6) if profile != "council" else (0, 4, 1, 2))[0]
+    members = dice.choices((2, 3, 4, 5), (1, 3, 2, 6) if profile != "council" else (0, 4, 0, 1))[0]
     rounds = dice.randint(6, 24)
     chosen = [kind for kind in KINDS if kinds is None or kind in kinds]
     if kinds is None and dice.random() < 0.5:  # half of the rings have nothing that may hide what is not known
         chosen = [kind for kind in chosen if kind not in KNOWN]
+    training = TRAINING
     if profile == "council":
-        rounds, faults = 24, _council(dice, members)
+        rounds, training, faults = 24, 0.6, _council(dice, members)
     else:
         count = dice.randint(4, 12) if profile == "storm" else dice.choice((1, 1, 2, 2, 3, 4, 5))
         span = 0.8 * rounds * (TRAINING + 0.08)
@@ -117,19 +118,29 @@ def draw(seed, kinds=None, profile=None):
         faults = [_drawn(dice, kind, members, span, profile == "storm") for kind in drawn]
     saving = dice.choice(((0.001, 0.001), (0.001, 0.3)))
     return Scenario(
-        seed, members, rounds, dice.choice(METHODS), tuple(sorted(faults, key=lambda each: each.start)), saving
+        seed, members, rounds, "fibfl" if profile == "council" else dice.choice(METHODS),
+        tuple(sorted(faults, key=lambda each: each.start)), saving, training,
     )  # fmt: skip
 
 
 def _council(dice, members):
-    end = dice.uniform(4.0, 12.0)
-    always = [
-        Fault("loss", 0.4, end, (), round(dice.uniform(0.05, 0.4), 3)),
-        Fault("delay", 0.4, end, (), round(dice.uniform(0.02, 0.6), 3)),
-        Fault("duplicates", 0.4, end, (), round(dice.uniform(0.05, 0.4), 3)),
-    ]
-    kinds = dice.choices(("kill", "power", "cut", "partition", "pause"), (5, 1, 2, 3, 2), k=dice.randint(10, 30))
-    return always + [_drawn(dice, kind, members, end - 1.5, True) for kind in kinds]
+    """Two camps that do not reach each other, and one member between them that both need and that crashes a lot."""
+    faults, now = [], 0.6
+    for _ in range(dice.randint(1, 3)):
+        order = dice.sample(range(members), members)
+        middle, half = order[0], (members + 1) // 2
+        camps, end = (order[1:half], order[half:]), now + dice.uniform(3.0, 6.0)
+        faults += [Fault("cut", now, end, (a, b)) for a in camps[0] for b in camps[1]]
+        faults.append(Fault("delay", now, end, (), round(dice.uniform(0.02, 0.5), 3)))
+        faults.append(Fault("loss", now, end, (), round(dice.uniform(0.02, 0.3), 3)))
+        faults.append(Fault("duplicates", now, end, (), round(dice.uniform(0.05, 0.4), 3)))
+        for _ in range(dice.randint(0, 4)):  # around the time at which the camps lose patience with each other
+            start = round(now + PATIENCE + dice.uniform(-0.2, 1.6), 3)
+            kind = dice.choices(("kill", "power", "pause"), (4, 1, 1))[0]
+            amount = float(dice.randint(0, 6)) if kind != "pause" else 0.0
+            faults.append(Fault(kind, start, round(start + dice.uniform(0.02, 0.4), 3), (middle,), amount))
+        now = round(max(end, *(fault.end for fault in faults)) + dice.uniform(0.5, 2.5), 3)
+    return faults
 
 
 def _drawn(dice, name, members, span, storm):
@@ -150,11 +161,11 @@ def _drawn(dice, name, members, span, storm):
 def build(scenario, mistakes=()):
     """The world of a scenario, with its faults in the queue."""
     world = World(
-        scenario.members, scenario.rounds, scenario.seed, Network(), TRAINING, scenario.saving,
+        scenario.members, scenario.rounds, scenario.seed, Network(), scenario.training, scenario.saving,
         method=scenario.method, mistakes=mistakes, patience=PATIENCE, gathering=GATHERING, stalled=30.0,
         operator=Operator(final=("finished", "PeerLost: the ring has finished", "BadInput: state folder is empty")),
     )  # fmt: skip
-    effects = _Effects(world)
+    effects = _Effects(world, scenario.training)
     for fault in scenario.faults:
         world.at(fault.start, lambda fault=fault: effects.begin(fault))
         world.at(fault.end, lambda fault=fault: effects.end(fault))
@@ -169,6 +180,7 @@ class _Effects:
     """Keeps a world as the faults that are under way make it."""
 
     world: World
+    training: float
     active: list = field(default_factory=list)
     snapshots: dict = field(default_factory=dict)
 
@@ -256,7 +268,7 @@ class _Effects:
     def _apply(self):
         world, network = self.world, self.world.network
         cuts, slow, untrusted = set(), {}, set()
-        full, paused, training = set(), set(), dict.fromkeys(world.everybody, TRAINING)
+        full, paused, training = set(), set(), dict.fromkeys(world.everybody, self.training)
         network.delay, network.loss, network.duplicates, network.late = (0.001, 0.01), 0.0, 0.0, 0.01
         jumps = dict.fromkeys(world.everybody, 0.0)
         for fault in self.active:

@@ -31,7 +31,7 @@ def run_ring(scenario, mistakes=(), keep_history=False):
     """Run the ring of a scenario to its end, or until it has broken its promise to recover, and judge it."""
     began = time.process_time()
     world, calm = build(scenario, mistakes), scenario.calm
-    patience, left = world.ring.patience, scenario.rounds * 1.0 + 2 * world.ring.gathering
+    patience, left = world.ring.patience, scenario.rounds * 1.5 + 2 * world.ring.gathering
     last = calm + RECOVER * patience + left
 
     def check():

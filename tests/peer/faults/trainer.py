@@ -1,8 +1,8 @@
 """The tiny trainer: a model of a few numbers whose "training" is a formula, as deterministic as the real one and instant.
 
 Its head is made of numbers that nothing else in a ring can be mistaken for (float32 whose upper half is `_MARK`), so
-that a head, or a part of one, is recognised in any bytes: `HEAD` is a pattern for four of its values in a row, as
-float32 or bfloat16, or one of them in digits.
+that a head, or a part of one, is recognised in any bytes: four of its values in a row, as float32 or bfloat16, or one
+of them in digits.
 """
 
 import re
@@ -17,12 +17,21 @@ LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
 CLASSES = 2
 _EXTRACTOR, _HEAD = LAYOUT.span("extractor"), LAYOUT.span("head")
 _FIRST = 14_286_848  # 2**23 + 0x5A0000: float32 from here to 65,535 above it have the upper half 0x4B5A
-_MARK = rb"\x5a\x4b"
-HEAD = re.compile(
-    rb"(?s:" + rb"..".join([_MARK] * 4) + rb")|(?:" + _MARK + rb"){4}|(?<![\d.])14(?:2[89]|3[0-5])\d{4}\.\d"
-)
+_MARK = b"\x5a\x4b"
+_VALUES = re.compile(b"..".join([re.escape(_MARK)] * 4), re.DOTALL)
+_DIGITS = re.compile(rb"14(?:2[89]|3[0-5])\d{4}\.\d")
+_PARTS = [bytes([each]) for each in b"0123456789."]  # before digits: they are a part of another number
 _BACKEND = SimpleNamespace(inward=torch.clone, outward=torch.clone)
 _PLACES = torch.arange(_EXTRACTOR.stop - _EXTRACTOR.start)
+
+
+def head_in(raw):
+    """The first bytes of a head that is somewhere in these bytes, or None."""
+    found = _VALUES.search(raw) or next(
+        (each for each in _DIGITS.finditer(raw) if raw[max(each.start() - 1, 0) : each.start()] not in _PARTS), None
+    )
+    place = found.start() if found else raw.find(_MARK * 4)
+    return raw[place : place + 24] if place >= 0 else None
 
 
 def first_parameters(number):
