@@ -1,8 +1,8 @@
 """`python -m tests.peer.faults`: thousands of rings on all cores, or one seed again with its history.
 
-    python -m tests.peer.faults --seconds 600 --first 0 --out faults.json
-    python -m tests.peer.faults --seed 4711                # its history, and the least set of faults that fails
-    python -m tests.peer.faults --mistake "a head leaves"  # how many rings it takes to find a planted mistake
+python -m tests.peer.faults --seconds 600 --first 0 --out faults.json
+python -m tests.peer.faults --seed 4711                # its history, and the least set of faults that fails
+python -m tests.peer.faults --mistake "a head leaves"  # how many rings it takes to find a planted mistake
 """
 
 import argparse
@@ -28,7 +28,9 @@ def main():
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--out", default="faults.json")
     parser.add_argument("--seed", type=int, help="run one ring again and print its history")
-    parser.add_argument("--all-faults", action="store_true", help="with --seed: do not look for the least set of faults")
+    parser.add_argument(
+        "--all-faults", action="store_true", help="with --seed: do not look for the least set of faults"
+    )
     parser.add_argument("--mistake", choices=sorted(MISTAKES), help="plant a mistake and look for it")
     asked = parser.parse_args()
     kinds = tuple(asked.kinds.split(",")) if asked.kinds else None

@@ -7,7 +7,7 @@
 | `durable`    | what a site has saved is there after a kill or a loss of power; it can be started again |
 | `parameters` | every saved round equals the replay of the views, bit for bit |
 | `heads`      | no part of a head is in any byte that anybody sent, and `firma audit` finds no breach |
-| `announced`  | a member that makes no progress tells its operator within `SAY` times the patience |
+| `announced`  | a member without progress tells its operator within `SAY` times the patience |
 | `recovery`   | after the last fault a round is completed within `RECOVER` times the patience, and in the end all finish |
 | `exit`       | nobody ends that should not |
 
@@ -81,7 +81,7 @@ def _told(view):
     return f"{'-'.join(NAMES[n] for n in view.order)} from round {view.start + 1}"
 
 
-def _states(world):
+def _states(world):  # noqa: PLR0912, one case per entry
     """Compare every state that was ever saved, and every state that a process began with, with the replay."""
     replay = Replay(len(world.ring.members), world.agreement.plan)
     views, last, shelves = {}, {}, {}
@@ -99,16 +99,18 @@ def _states(world):
             case "saved", number, rounds, raw, _:
                 last[member] = (number, rounds)
                 if not _equal(replay.state(member, views[number], rounds), raw):
-                    yield Violation("parameters", at, name, f"round {rounds} of view {number} is not what the views give")
+                    yield Violation(
+                        "parameters", at, name, f"round {rounds} of view {number} is not what the views give"
+                    )
             case "snapshot", key:
                 shelves[key] = (dict(replay.shelves[member]), last.get(member, (0, 0)), replay.newest[member])
             case "restored", key:
                 replay.shelves[member], last[member], replay.newest[member] = shelves[key]
                 replay.shelves[member] = dict(replay.shelves[member])
-            case "erased", :
+            case ("erased",):
                 last.pop(member, None)
                 replay.shelves[member] = Replay(member + 1, None).shelves[member]
-            case ("opened" | "stored"), number, rounds, raw:
+            case (("opened" | "stored"), number, rounds, raw):
                 if (number, rounds) < last.get(member, (0, 0)):
                     text = f"had saved round {last[member][1]} of view {last[member][0]}, finds {rounds} of {number}"
                     yield Violation("durable", at, name, text)
@@ -121,7 +123,9 @@ def _states(world):
                     expected = replay.shelves[member].get(rounds)
                 replay.shelves[member] = {n: each for n, each in replay.shelves[member].items() if n <= rounds}
                 if expected is None or not _equal(expected, raw):
-                    yield Violation("parameters", at, name, f"round {rounds} of view {number} on disk is not what it was")
+                    yield Violation(
+                        "parameters", at, name, f"round {rounds} of view {number} on disk is not what it was"
+                    )
 
 
 def _equal(expected, raw):
@@ -132,7 +136,7 @@ def completed(world):
     """When each round was completed in each view by all of its members: {(view number, rounds): seconds}."""
     views, saved, found = {}, {}, {}
     for at, member, what, *facts in world.history:
-        if what == "learnt" or what == "entered":
+        if what in ("learnt", "entered"):
             views[facts[0].number] = facts[0]
         elif what == "saved":
             number, rounds, _, told = facts
@@ -155,7 +159,9 @@ def _rounds(world):
                 if number < view.number and rounds > view.start and when <= at]  # fmt: skip
         if lost:
             number, rounds = max(lost)
-            text = f"view {view.number} starts after round {view.start}, but all had completed {rounds} in view {number}"
+            text = (
+                f"view {view.number} starts after round {view.start}, but all had completed {rounds} in view {number}"
+            )
             yield Violation("rounds", at, member, text)
 
 
@@ -195,7 +201,7 @@ def _announced(world):
         if what in ("opened", "entered", "saved", "notice", "killed", "ended", "stopped", "continued"):
             steps[member].append((at, what, facts))
     for member, entries in steps.items():
-        since, said, working = None, True, False
+        since, said = None, True
         for at, what, facts in [*entries, (world.now, "end", [])]:
             if since is not None and not said and at - since > bound:
                 yield Violation("announced", since + bound, member, f"no progress since {since:.1f} s, and not a word")

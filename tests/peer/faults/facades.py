@@ -13,9 +13,6 @@ import sys
 import time
 from contextlib import contextmanager
 
-import firma.peer.transport.client
-import firma.peer.transport.server
-
 from .disk import SimulatedPath, opened
 
 _acting = []  # the simulated process whose code runs now, if any
@@ -88,7 +85,7 @@ class Shutil:
 
 
 def _open(path, mode="r", **options):
-    return opened(path, mode) if isinstance(path, SimulatedPath) else builtins.open(path, mode, **options)
+    return opened(path, mode) if isinstance(path, SimulatedPath) else builtins.open(path, mode, **options)  # noqa: PTH123
 
 
 _STAND_INS = {"time": (time, Time()), "os": (os, Os()), "shutil": (shutil, Shutil())}
@@ -112,9 +109,7 @@ def simulated(client, *changes):
     ]
     for module in _modules():
         held = vars(module)
-        changes += [
-            (module, name, stand_in) for name, (real, stand_in) in _STAND_INS.items() if held.get(name) is real
-        ]
+        changes += [(module, name, stand_in) for name, (real, stand_in) in _STAND_INS.items() if held.get(name) is real]
         if module.__name__ == "firma.atomic_files" or ".runtime." in module.__name__:
             changes.append((module, "open", _open))
     undo = []

@@ -20,8 +20,8 @@ from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
 from firma.peer.wire import control
 
-from .. import test_membership
-from ..explorer import Machine
+from .. import test_membership  # noqa: TID252, pytest and make faults know this package by two names
+from ..explorer import Machine  # noqa: TID252
 from .facades import current
 from .search import one
 from .trainer import LAYOUT, TinySite
@@ -59,7 +59,7 @@ def _in_the_agreement(machine):
 
 
 # Faults that are hard on the agreement: many proposals at a time, answers that get lost, members that come and go.
-_HARD = ("kill", "power", "cut", "partition", "loss", "delay", "duplicates", "pause")
+_HARD = ("kill", "promise-kill", "power", "cut", "partition", "loss", "delay", "duplicates", "pause")
 _CRASHES = ("kill", "power", "blackout")
 
 
@@ -192,7 +192,9 @@ MISTAKES = {
     "old rounds are removed file by file": Mistake(
         frozenset({"exit"}), ((checkpoint, "remove_whole", lambda path: path.rmtree()),), kinds=_CRASHES
     ),
-    "only the newest round is kept": Mistake(frozenset({"parameters"}), ((checkpoint, "write", _keeps_one),), kinds=_HARD),
+    "only the newest round is kept": Mistake(
+        frozenset({"parameters"}), ((checkpoint, "write", _keeps_one),), kinds=_HARD
+    ),
     "a round is not marked with its view": Mistake(
         frozenset({"durable", "parameters"}), ((checkpoint, "mark", _drops_only),), kinds=_HARD
     ),

@@ -70,8 +70,8 @@ class Report:
     def lines(self):
         found = self.as_json()
         yield (
-            f"{self.rings} rings, {self.rounds} rounds completed in {self.views} views, {self.virtual / 3600:.1f} hours "
-            f"of virtual time in {self.processor / 60:.1f} minutes of a core"
+            f"{self.rings} rings, {self.rounds} rounds completed in {self.views} views, {self.virtual / 3600:.1f} "
+            f"hours of virtual time in {self.processor / 60:.1f} minutes of a core"
         )
         total = sum(self.faults.values())
         yield f"{total} faults: " + ", ".join(f"{kind} {count}" for kind, count in found["faults"].items() if count)

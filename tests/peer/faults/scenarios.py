@@ -64,6 +64,7 @@ class Kind:
 
 KINDS = {
     "kill": Kind(6, "member", (0, 40), what="a process is killed between two system calls or sends and started again"),
+    "promise-kill": Kind(2, "member", (0, 3), what="a process is killed just after it has made a promise durable"),
     "power": Kind(4, "member", (0, 40), what="the same with what was not synced lost and the last write torn"),
     "blackout": Kind(1, "all", (0, 40), what="all members lose power and come back one after the other"),
     "cut": Kind(2, "line", what="no calls between two members, in both directions"),
@@ -76,7 +77,7 @@ KINDS = {
     "clock-jump": Kind(0.7, "member", (-1e6, 1e6), what="the time of day changes by this many seconds"),
     "drift": Kind(1, "member", (0.9, 1.1), what="the monotonic clock runs at this rate"),
     "expired": Kind(1, "member", what="nobody accepts the certificate: no new connection, old ones break"),
-    "slow-reader": Kind(1, "member", (1, 20), what="takes messages at this many bytes per second, and heartbeats at once"),
+    "slow-reader": Kind(1, "member", (1, 20), what="takes messages at this many bytes per second, heartbeats at once"),
     "version": Kind(1, "member", what="is started with another protocol version, and later with the right one"),
     "pause": Kind(2, "member", what="stopped, as by SIGSTOP, and continued"),
     "straggler": Kind(1, "member", (5, 60), what="local training takes this many times longer"),
@@ -136,9 +137,9 @@ def _council(dice, members):
         faults.append(Fault("duplicates", now, end, (), round(dice.uniform(0.05, 0.4), 3)))
         for _ in range(dice.randint(0, 4)):  # around the time at which the camps lose patience with each other
             start = round(now + PATIENCE + dice.uniform(-0.2, 1.6), 3)
-            kind = dice.choices(("kill", "power", "pause"), (4, 1, 1))[0]
-            amount = float(dice.randint(0, 6)) if kind != "pause" else 0.0
-            faults.append(Fault(kind, start, round(start + dice.uniform(0.02, 0.4), 3), (middle,), amount))
+            kind = dice.choices(("promise-kill", "kill", "power", "pause"), (6, 2, 1, 1))[0]
+            amount = float(dice.randint(0, 3)) if kind != "pause" else 0.0
+            faults.append(Fault(kind, start, round(start + dice.uniform(0.05, 0.5), 3), (middle,), amount))
         now = round(max(end, *(fault.end for fault in faults)) + dice.uniform(0.5, 2.5), 3)
     return faults
 
@@ -175,6 +176,9 @@ def build(scenario, mistakes=()):
     return world
 
 
+_DOWN = ("kill", "promise-kill", "power", "blackout")
+
+
 @dataclass
 class _Effects:
     """Keeps a world as the faults that are under way make it."""
@@ -198,14 +202,17 @@ class _Effects:
             self._mend(fault, member)
         self._apply()
 
-    def _strike(self, fault, member):
+    def _strike(self, fault, member):  # noqa: PLR0912, one case per kind
         world, process = self.world, self.world.processes.get(member)
         running = process is not None and process.up
         match fault.kind:
-            case "kill" | "power" | "blackout":
+            case "kill" | "promise-kill" | "power" | "blackout":
                 world.held.add(member)
                 if running:
-                    process.mount.fuse = int(fault.amount)
+                    if fault.kind == "promise-kill":
+                        process.doom = (int(fault.amount) // 2, int(fault.amount) + 1)
+                    else:
+                        process.mount.fuse = int(fault.amount)
                     process.on_death = lambda: self._power(fault, member)
             case "version":
                 if running:
@@ -234,15 +241,17 @@ class _Effects:
         if fault.kind in ("power", "blackout"):
             self.world.disks[member].lose_power()
 
-    def _mend(self, fault, member):
+    def _mend(self, fault, member):  # noqa: PLR0912
         world, process = self.world, self.world.processes.get(member)
         running = process is not None and process.up
         match fault.kind:
-            case "kill" | "power" | "blackout":
-                if running:  # it has done nothing since
+            case "kill" | "promise-kill" | "power" | "blackout":
+                if running and fault.kind != "promise-kill":  # it has done nothing since
                     process.die()
+                elif running:
+                    process.doom = None
                 world.held.discard(member)
-                if not any(each.kind in ("kill", "power", "blackout") and (member in each.members or not each.members)
+                if not any(each.kind in _DOWN and (member in each.members or not each.members)
                            for each in self.active):  # fmt: skip
                     world.start_in(world.dice.uniform(0, 1.0) if fault.kind == "blackout" else 0.0, member)
                 else:
@@ -265,7 +274,7 @@ class _Effects:
             case "drift":
                 world.set_rate(member, 1.0)
 
-    def _apply(self):
+    def _apply(self):  # noqa: PLR0912
         world, network = self.world, self.world.network
         cuts, slow, untrusted = set(), {}, set()
         full, paused, training = set(), set(), dict.fromkeys(world.everybody, self.training)

@@ -60,6 +60,7 @@ def run_ring(scenario, mistakes=(), keep_history=False):
 
 def shrunk(scenario, mistakes=(), promise=None):
     """The scenario with as few faults as still break the promise, one after the other left out."""
+
     def fails(candidate):
         verdict = run_ring(candidate, mistakes)
         return any(promise in (None, each.promise) for each in (*verdict.violations, *verdict.known))

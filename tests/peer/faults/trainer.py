@@ -1,4 +1,4 @@
-"""The tiny trainer: a model of a few numbers whose "training" is a formula, as deterministic as the real one and instant.
+"""The tiny trainer: a model of a few numbers whose "training" is a formula, deterministic and instant.
 
 Its head is made of numbers that nothing else in a ring can be mistaken for (float32 whose upper half is `_MARK`), so
 that a head, or a part of one, is recognised in any bytes: four of its values in a row, as float32 or bfloat16, or one

@@ -72,6 +72,7 @@ class _Promises(Promises):
         super().write(memory)
         if memory.view is not None:
             self._process.learnt(memory.view)
+        self._process.promised()
 
 
 class _RoundLoop(RoundLoop):
@@ -101,6 +102,7 @@ class Process:
         self.world, self.number, self.version = world, number, version
         self.up, self.end, self.paused = True, None, False
         self.on_death = None  # what else happens when it is killed
+        self.doom = None  # (promises, steps): it is killed so many steps after it has made so many more promises
         self.mount = Mount(world.disks[number])
         self.dice = random.Random(world.dice.getrandbits(64))
         self._origin = self.dice.uniform(0, 1e5) - world.elapsed(number)
@@ -146,6 +148,14 @@ class Process:
 
     def note(self, what, *facts):
         self.world.note(self.number, what, *facts)
+
+    def promised(self):
+        """Its promises are on the disk: a fault may end it now, before or after it has answered."""
+        if self.doom is not None:
+            promises, steps = self.doom
+            self.doom = (promises - 1, steps)
+            if promises <= 0:
+                self.mount.fuse = steps
 
     def learnt(self, view):
         if view != self._known:

@@ -84,7 +84,7 @@ def mark(folder: Path, rounds: int, epoch: int) -> None:
 
 
 def tidy(folder: Path) -> tuple[int, int]:
-    """(view, rounds) of the newest checkpoint after dropping what an older view, or a crash, left behind; (0, 0): none."""
+    """(view, rounds) of the newest checkpoint; what an older view or a crash left behind is dropped. (0, 0): none."""
     for left in [*folder.glob(f".{_PREFIX}*.draft"), *folder.glob(f".{_PREFIX}*.gone")]:
         shutil.rmtree(left, ignore_errors=True)
     marks = [(_epoch(path), _rounds(path)) for path in _found(folder)]
