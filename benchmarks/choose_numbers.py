@@ -3,11 +3,11 @@
     python benchmarks/choose_numbers.py --out benchmarks/choices_30_rounds.jsonl             # goes on where it stopped
     python benchmarks/choose_numbers.py --show benchmarks/choices_30_rounds.jsonl
 
-The tries are the method's present numbers; the same with a learning rate that falls along a cosine; that with half the
-epochs; and that with weight decay (rate · λ = 5e-5 in each step, for SGD and Adam alike). Runs are of full length, 30
-rounds, at the places where methods differ most: CIFAR-10 at iid and dir-0.1, MNIST at dir-0.1. Tests are never looked
-at: a fifth of the training data takes their place (`--set scored_on=validation`). `--every 3` takes every third
-training sample.
+The tries are the method's epochs with a constant rate; the same with a rate that falls along a cosine; that with at
+most 300 steps per phase of a round; and that with weight decay (rate · λ = 3e-4 in each step, for SGD and Adam alike).
+Runs are of full length, 30 rounds, at the places where methods differ most: CIFAR-10 at iid and dir-0.1, MNIST at
+dir-0.1. Tests are never looked at: a fifth of the training data takes their place (`--set scored_on=validation`).
+`--every 3` takes every third training sample, and a third of the steps, so that clients make the same number of epochs.
 
 `choices.jsonl` holds the tries of version 0.1: six for every method, ten rounds, a tenth of CIFAR-10.
 """
@@ -21,22 +21,22 @@ from pathlib import Path
 from statistics import mean
 
 import firma
-from firma.methods import lookup
 from firma.settings import hyper_for
 
 PLACES = (("mnist", "dir-0.1"), ("cifar10", "dir-0.1"), ("cifar10", "iid"))
 CHOSEN = ("frame", "fedavg", "fedrep", "fibfl++", "local", "rdfl")
 EPOCHS = ("epochs", "head_epochs", "extractor_epochs")
-DECAY = 5e-5  # rate · λ
+DECAY = 3e-4  # rate · λ
+STEPS = 300
+PLAIN = {"schedule": "constant", "weight_decay": 0.0, "local_steps": None}
 
 
-def tries(method):
-    """The four sets of changes to the method's present numbers."""
-    row, hyper = lookup(method), hyper_for(method, "recommended", {})
-    used = EPOCHS[:1] if row.training == "joint" else EPOCHS[1:]
+def tries(method, every):
+    """The four sets of changes to the method's epochs and rate."""
+    rate = hyper_for(method, "recommended", {}).rate
     cosine = {"schedule": "cosine"}
-    half = {name: max(1, getattr(hyper, name) // 2) for name in used}
-    return [{}, cosine, cosine | half, cosine | {"weight_decay": round(DECAY / hyper.rate, 6)}]
+    short = cosine | {"local_steps": STEPS // every}
+    return [{}, cosine, short, short | {"weight_decay": round(DECAY / rate, 6)}]
 
 
 def score(arguments):
@@ -44,24 +44,24 @@ def score(arguments):
     path = arguments.out
     done = {_key(json.loads(line)) for line in path.read_text().splitlines()} if path.exists() else set()
     for dataset, scenario in PLACES:
-        if arguments.dataset and dataset not in arguments.dataset:
+        if dataset not in (arguments.dataset or [dataset]) or scenario not in (arguments.scenario or [scenario]):
             continue
         whole = firma.load_dataset(dataset)
         some = replace(
             whole, x_train=whole.x_train[:: arguments.every], y_train=whole.y_train[:: arguments.every]
         )  # fmt: skip
-        for number in range(4):
+        own = [json.loads(each) for each in arguments.settings or ()]
+        for number in range(len(own) or 4):
             for method in arguments.method or CHOSEN:
-                settings = tries(method)[number]
+                settings = (own or tries(method, arguments.every))[number]
                 line = {
                     "dataset": dataset, "scenario": scenario, "method": method, "seed": 0, "every": arguments.every,
                     "rounds": arguments.rounds, "settings": settings,
                 }  # fmt: skip
                 if _key(line) in done:
                     continue
-                result = firma.run(
-                    some, scenario, method, rounds=arguments.rounds, settings=settings | {"scored_on": "validation"}
-                )  # fmt: skip
+                changes = PLAIN | settings | {"scored_on": "validation"}
+                result = firma.run(some, scenario, method, rounds=arguments.rounds, settings=changes)
                 curve = result.history.mean(axis=1)
                 facts = {
                     "mean_accuracy": result.metrics["mean_accuracy"], "worst_client": result.metrics["worst_client"],
@@ -75,7 +75,7 @@ def score(arguments):
 
 def _numbers(result):
     """The hyperparameters that a run trained with, so that a line can be read when the defaults have changed."""
-    names = (*EPOCHS, "rate", "schedule", "weight_decay", "personal_epochs")
+    names = (*EPOCHS, "rate", "schedule", "local_steps", "weight_decay", "personal_epochs")
     return {name: result.config["hyper"][name] for name in names}
 
 
@@ -88,25 +88,28 @@ def show(path):
     runs = defaultdict(dict)
     for line in path.read_text().splitlines():
         run = json.loads(line)
-        runs[run["method"], json.dumps(run["settings"])][run["dataset"], run["scenario"]] = run
+        runs[run["method"], run["every"], json.dumps(run["settings"])][run["dataset"], run["scenario"]] = run
     places = [place for place in PLACES if any(place in found for found in runs.values())]
     titles = " | ".join(f"{dataset} {scenario}" for dataset, scenario in places)
-    sys.stdout.write(f"| method | changes | {titles} | mean |\n|---|---|" + "---|" * (len(places) + 1) + "\n")
+    sys.stdout.write(
+        f"| method | samples | changes | {titles} | mean |\n|---|---|---|" + "---|" * (len(places) + 1) + "\n"
+    )
 
     def average(found):
         return mean(run["mean_accuracy"] for run in found.values()) if len(found) == len(places) else 0.0
 
-    for method, settings in sorted(runs, key=lambda tried: (tried[0], -average(runs[tried]))):
-        found = runs[method, settings]
-        cells = [
-            f"{100 * found[place]['mean_accuracy']:.1f} ({100 * found[place]['worst_client']:.1f})"
-            if place in found
-            else "-"
-            for place in places
-        ]
+    def cell(run):
+        if run is None:
+            return "-"
+        worst = "" if run["worst_client"] is None else f" ({100 * run['worst_client']:.1f})"
+        return f"{100 * run['mean_accuracy']:.1f}{worst}"
+
+    for method, every, settings in sorted(runs, key=lambda tried: (tried[:2], -average(runs[tried]))):
+        found = runs[method, every, settings]
+        cells = [cell(found.get(place)) for place in places]
         changes = ", ".join(f"{name} {value}" for name, value in json.loads(settings).items()) or "none"
         total = f"{100 * average(found):.2f}" if average(found) else "-"
-        sys.stdout.write(f"| `{method}` | {changes} | {' | '.join(cells)} | {total} |\n")
+        sys.stdout.write(f"| `{method}` | 1/{every} | {changes} | {' | '.join(cells)} | {total} |\n")
 
 
 def main():
@@ -114,6 +117,13 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("benchmarks/choices_30_rounds.jsonl"))
     parser.add_argument("--dataset", action="append")
     parser.add_argument("--method", action="append")
+    parser.add_argument("--scenario", action="append")
+    parser.add_argument(
+        "--settings",
+        action="append",
+        metavar="JSON",
+        help='in place of the four tries, such as {"extractor_epochs": 5}',
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--every", type=int, default=1, help="take every n-th training sample")
     parser.add_argument("--show", type=Path)

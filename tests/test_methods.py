@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from firma.errors import BadInput
+from firma.method_descriptions import ABOUT, group, private_parts
 from firma.methods import (
-    ABOUT,
     COLUMNS,
     METHODS,
     NEUTRAL_COLUMNS,
@@ -16,9 +16,7 @@ from firma.methods import (
     WORDS,
     ablations,
     columns,
-    group,
     lookup,
-    private_parts,
     properties,
     spelled_out,
     stable_columns,

@@ -169,10 +169,28 @@ def test_noise_leaves_a_comparison_open():
 
     judge = higher("fibfl++", "fedavg")
     assert judge(table(Statistic(0.90, 0.01, 4), Statistic(0.87, 0.01, 4)), case) is True
-    assert judge(table(Statistic(0.90, 0.03, 4), Statistic(0.87, 0.03, 4)), case) is None
+    assert judge(table(Statistic(0.90, 0.03, 4), Statistic(0.87, 0.03, 4)), case) == "too close"
     assert judge(table(Statistic(0.84, 0.01, 4), Statistic(0.87, 0.01, 4)), case) is False
-    assert judge(table(Statistic(0.875), Statistic(0.87)), case) is None  # one seed, half a point
+    assert judge(table(Statistic(0.875), Statistic(0.87)), case) == "too close"  # one seed, half a point
     assert judge(table(Statistic(0.90), Statistic(0.87)), case) is True
+    assert judge(ResultTable("nothing"), case) == "not run"
+
+
+def test_a_verdict_is_a_sentence():
+    sentences = {claim.name: claim.check(published()).sentence for claim in CLAIMS}
+    assert sentences["skew-wins"] == "Fails: true in 9 of 12 cases; the paper says all 12."
+    assert sentences["ring-positive"] == "Holds: true in all 28 cases."
+    assert sentences["highest-serverless"] == "Holds: true in 26 of 28 cases; the paper says 17."
+    assert sentences["beats-local"] == (
+        "Undecided: none of the 28 cases can be judged, 28 not printed; the question is about all 28."
+    )
+    half = ResultTable("half", {k: v for k, v in ACCURATE.statistics.items() if k[0] == "digits"})
+    assert BY_NAME["skew-wins"].check(half).sentence == (
+        "Undecided: true in 3 of 12 cases, 9 not run; the paper says all 12."
+    )
+    close = BY_NAME["skew-wins"].check(changed(half, "fibfl++", "mean_accuracy", 0.805))
+    judged = "none of the 12 cases can be judged, 9 not run, 3 too close to call"
+    assert close.sentence == f"Undecided: {judged}; the paper says all 12."
 
 
 def test_what_is_open_can_decide_either_way():

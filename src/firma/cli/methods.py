@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firma.cli import completion
+from firma.method_descriptions import ABOUT, group, private_parts
 from firma.methods import (
-    ABOUT,
     COLUMNS,
     LEADING_METHODS,
     METHODS,
@@ -15,9 +15,7 @@ from firma.methods import (
     RECOMMENDED_NUMBERS,
     Method,
     columns,
-    group,
     lookup,
-    private_parts,
     properties,
 )
 

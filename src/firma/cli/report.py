@@ -51,8 +51,8 @@ def report(
     markdown: Annotated[
         Path | None,
         typer.Option(
-            help="Write only the tables, to this Markdown file; of firma reproduce, the comparison with the paper, and "
-            "its figures to figures/ there."
+            help="Write only the tables, to this Markdown file; of firma reproduce, the comparison with the paper, the "
+            "pages that it links to in reproduction/ there, and its figures in figures/."
         ),
     ] = None,
     evidence: Annotated[
@@ -288,9 +288,10 @@ def _draw(pictures: "Pictures", folder: Path | None) -> "tuple[list[Drawing], li
 
 
 def _write_document(results: "SweepResults", chosen: _Chosen, of_paper: bool, path: Path) -> list[Path]:
-    """The Markdown page and, of the paper's study, the few figures that it shows."""
+    """The Markdown page; of the paper's study, the pages beside it and the few figures that they show."""
     from firma.atomic_files import write_whole
-    from firma.paper.report import DOCUMENT_FIGURES, document, paper_figures, paper_scope
+    from firma.paper.report import paper_figures, paper_scope
+    from firma.paper.reproduction import DOCUMENT_FIGURES, documents
     from firma.report.drawing import save_png
     from firma.report.table import as_markdown
 
@@ -302,5 +303,9 @@ def _write_document(results: "SweepResults", chosen: _Chosen, of_paper: bool, pa
         if picture.name in DOCUMENT_FIGURES:
             drawn[save_png(picture, path.parent / "figures")] = picture.caption
     links = {Path(relpath(file, path.parent)).as_posix(): caption for file, caption in drawn.items()}
-    write_whole(path, document(results, scope, links))
-    return [*drawn, path]
+    written = []
+    for name, text in documents(results, scope, links).items():
+        written.append(path.parent / name if "/" in name else path)
+        written[-1].parent.mkdir(exist_ok=True)
+        write_whole(written[-1], text)
+    return [*drawn, *written]

@@ -45,8 +45,8 @@ for (const button of document.querySelectorAll("th button")) button.addEventList
   body.append(...[...body.rows].sort(compare));
 });
 for (const cell of document.querySelectorAll("td.words")) {
-  const verdict = /^(holds|fails|undecided):/.exec(cell.textContent);
-  if (verdict) cell.classList.add(verdict[1]);
+  const verdict = /^(Holds|Fails|Undecided):/.exec(cell.textContent);
+  if (verdict) cell.classList.add(verdict[1].toLowerCase());
 }
 """
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
