@@ -8,7 +8,7 @@
 | `parameters` | every saved round equals the replay of the views, bit for bit |
 | `heads`      | no part of a head is in any byte that anybody sent, and `firma audit` finds no breach |
 | `announced`  | a member without progress tells its operator within `SAY` times the patience |
-| `recovery`   | after the last fault a round is completed within `RECOVER` times the patience, and in the end all finish |
+| `recovery`   | a round is completed within `RECOVER` times the patience after the last fault; in the end all finish |
 | `exit`       | nobody ends that should not |
 
 "Completed" means: saved by a member that had not yet answered a proposal of a next view; from its answer on it has told

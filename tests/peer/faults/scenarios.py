@@ -249,7 +249,7 @@ class _Effects:
                 if running and fault.kind != "promise-kill":  # it has done nothing since
                     process.die()
                 elif running:
-                    process.doom = None
+                    process.doom = process.mount.fuse = None
                 world.held.discard(member)
                 if not any(each.kind in _DOWN and (member in each.members or not each.members)
                            for each in self.active):  # fmt: skip
