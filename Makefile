@@ -2,10 +2,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := dev,tables,hf,onnx,peer,ray,tensorboard
+EXTRAS := dev,docs,tables,hf,onnx,peer,ray,tensorboard
 PIP_FLOWER := .venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt
 
-.PHONY: run ring setup data browser test test-flower slow faults check lint bench clean
+.PHONY: run ring setup data browser test test-flower slow faults check lint docs bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method paper --clients 5 --rounds 10 --out results/digits-skew-1
@@ -46,6 +46,11 @@ browser:
 # Speed as ratios, half an hour on a quiet machine: see benchmarks/README.md.
 bench: .venv/.installed-all data
 	$(BIN)/python benchmarks/run.py
+
+# The documentation site, in build/site; a warning, such as a link that leads nowhere, is an error.
+docs: .venv/.installed-all
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
 
 lint: .venv/.installed-all
 	$(BIN)/ruff format --check .

@@ -80,6 +80,9 @@ def main() -> None:
         words += ["--rounds", str(asked.rounds), "--shape", "64", "--labels", "10", "--model", "wide:build"]
         words += ["--model-set", f"width={width}", "--set", "extractor_epochs=1", "--set", "head_epochs=1"]
         subprocess.run([*firma, *words, "--wire", asked.wire], check=True, cwd=folder, stdout=subprocess.DEVNULL)
+        for site in range(asked.sites):
+            words = ["accept", "ring.toml", "--identity", f"identity-{site}", "--yes"]
+            subprocess.run([*firma, *words], check=True, cwd=folder, stdout=subprocess.DEVNULL)
         (alone,) = measured([subprocess.Popen([sys.executable, "-c", ALONE], cwd=folder)])
         joins = [
             [*firma, "join", "ring.toml", "--data", f"{site}.npz", "--identity", f"identity-{site}",

@@ -38,16 +38,19 @@ torch.set_num_threads(1)
 GROUPS = {
     # Real processes that give each other up after a second or two: two rings at a time would slow each other down.
     "rings": (
+        "peer/test_consent.py",
         "peer/test_healing.py",
         "peer/test_networks.py",
         "peer/test_operators.py",
         "peer/test_processes.py",
         "peer/test_strangers.py",
+        "peer/test_tutorial.py",
+        "peer/test_upkeep.py",
     ),
     # They share one cluster, which takes ten seconds to start.
     "ray": ("engines/test_ray.py", "engines/test_ray_commands.py", "engines/test_ray_nodes.py"),
-    # They share one page, which takes five seconds to render.
-    "browser": ("report/test_browser.py",),
+    # They share one page, which takes five seconds to render, or one browser.
+    "browser": ("report/test_browser.py", "page/test_live_browser.py"),
 }
 # `make test-flower` runs them in an environment of its own, which has Flower.
 collect_ignore = [] if find_spec("flwr") else ["flower"]

@@ -34,12 +34,15 @@ def running(
     stdout: Any = None,
     stderr: Any = None,
     env: Mapping[str, str] | None = None,
+    cwd: Any = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """A child in a process group of its own; when the block is left, the group is killed and the pipes are closed.
 
     It does not read this terminal, whose foreground it is not.
     """
-    process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, text=True, process_group=0)
+    process = subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, text=True, process_group=0
+    )
     try:
         yield process
     finally:

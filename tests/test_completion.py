@@ -32,7 +32,8 @@ def test_commands_options_and_values_are_completed_without_loading_torch():
 
     expected = {
         "firma ": [*COMMANDS],
-        "firma re": ["reproduce", "report"],
+        "firma re": ["reproduce", "report", "restore"],
+        "firma acc": ["accept"],
         "firma data ": ["get", "list"],
         "firma run --te": ["--tensorboard"],
         "firma run --preset ": ["recommended", "paper", "published"],

@@ -600,8 +600,8 @@ def test_split_shows_three_rounds(command, tmp_path):
 
 def test_the_page_shows_what_the_command_prints(command):
     page = (Path(__file__).parent.parent / "docs" / "drift.md").read_text()
-    (block,) = (each for each in page.split("```") if each.startswith("\n$ firma split"))
-    line, _, shown = block.strip().partition("\n")
+    (block,) = (each for each in page.split("```") if each.startswith("console\n$ firma split"))
+    line, _, shown = block.removeprefix("console\n").strip().partition("\n")
     code, said, _ = command(*line.removeprefix("$ firma ").split())
     assert code == 0
     assert said.split() == shown.split()

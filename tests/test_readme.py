@@ -1,6 +1,7 @@
-"""What the README shows is what the package says and does."""
+"""What the README shows, and what was found, is what the package says and does."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,59 @@ from firma.paper.grid import CASES
 from firma.paper.judging import higher
 from firma.paper.published import published, shipped
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+FINDINGS = (ROOT / "docs" / "findings.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_table_is_rendered_from_the_methods():
+    page = (ROOT / "docs" / "methods.md").read_text()
     for part in (markdown_table(), markdown_list()):
-        assert part in README, "print it with: firma methods --markdown"
+        assert part in page, "print it with: firma methods --markdown"
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 150
+    assert max(len(line) for line in README.splitlines() if not line.startswith("|")) <= 120
+
+
+def test_make_run_prints_what_is_shown(command, monkeypatch, tmp_path):
+    """The command of the Makefile: the same words and traffic, and accuracies as near as another machine's are."""
+    (line,) = re.findall(r"^\t\$\(BIN\)/firma (run .*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    shown = README.partition("$ make run\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = command(*shlex.split(line))
+    assert code == 0
+    number = re.compile(r"[0-9]\.[0-9]+")
+    assert number.sub("#", out) == number.sub("#", shown)
+    for ours, theirs in zip(number.findall(out), number.findall(shown), strict=True):
+        assert float(ours) == pytest.approx(float(theirs), abs=0.03)
+
+
+def test_the_result_is_that_of_the_evidence():
+    part = README.partition("## Why a ring")[2].partition("\n## ")[0]
+    said = " ".join(part.split())
+    table = shipped()["recommended"]
+    better = {other: [higher_mean(table, case, other) for case in CASES] for other in ("fedavg", "local")}
+    assert f"Of the paper's {len(CASES)} cases" in said
+    assert f"more accurate than `fedavg` in {sum(better['fedavg'])}," in said
+    assert f"and than training alone in {sum(better['local'])}." in said
+    methods = ("local", "fedavg", "fedrep", "fibfl++")
+    rows = re.findall(r"^\| `([\w.-]+)`, [^|]*\|(.*)\|$", part, re.MULTILINE)
+    assert [scenario for scenario, _ in rows] == ["dir-0.1", "skew-1", "iid"]
+    for scenario, cells in rows:
+        found = [100 * table.get(("cifar10", scenario), method).mean for method in methods]
+        assert cells.split("|") == [f" {mean:.1f} " for mean in found], scenario
+        if scenario == "dir-0.1":
+            assert f"by {found[3] - found[1]:.1f} points on CIFAR-10 at `dir-0.1`" in said
+    sent = [table.get(("cifar10", "iid"), method, "bytes_per_round").mean for method in ("fibfl++", "fedavg")]
+    assert f"{sent[0] / sent[1]:.1f} times the traffic of `fedavg` with ten clients" in said
+
+
+def higher_mean(table, case, other):
+    return table.get(case, "fibfl++").mean > table.get(case, other).mean
 
 
 @pytest.mark.parametrize("code", BLOCKS)
@@ -29,13 +76,12 @@ def test_python_examples_run(code, capsys, monkeypatch, tmp_path):
 
 
 def test_links_lead_somewhere():
-    root = Path(__file__).parent.parent
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
-        assert (root / target).exists(), target
+        assert (ROOT / target).exists(), target
 
 
 def test_what_we_found_is_what_the_evidence_says():
-    found = " ".join(README.partition("## What we found")[2].partition("\n## ")[0].split())
+    found = " ".join(FINDINGS.partition("## What we found")[2].partition("\n## ")[0].split())
     tables = shipped()
     table = tables["recommended"]
 
@@ -65,7 +111,7 @@ def test_what_we_found_is_what_the_evidence_says():
         ("rdfl", rdfl, "Against `rdfl`, the plain ring, {} are won, {} lost and {} too close to call"),
     ):
         judged = [higher("fibfl++", other)(table, case) for case in cases]
-        assert said.format(*(judged.count(each) for each in (True, False, None))) in found
+        assert said.format(*(judged.count(each) for each in (True, False, "too close"))) in found
     collapsed = 100 * tables["published"].get(("digits", "dir-0.1"), "fedrep").mean
     assert f"has {collapsed:.1f} % as published" in found
     for dataset, clients in (("digits", "five clients"), ("mnist", "ten")):
@@ -81,7 +127,7 @@ def test_what_we_found_is_what_the_evidence_says():
 
 
 def test_private_heads_do_not_collapse_when_tests_match():
-    stated = float(re.search(r"and ([0-9.]+) % once clients", README)[1])
+    stated = float(re.search(r"and ([0-9.]+) % once clients", FINDINGS)[1])
     runs = [
         firma.run("digits", "dir-0.1", "fedrep", preset="published", settings={"tests": "matched"}, seed=seed)
         for seed in range(5)

@@ -169,7 +169,7 @@ def test_curves_are_those_of_the_task():
 
 def test_the_documented_tracker_of_your_own_runs(capsys):
     document = (Path(__file__).parent.parent / "docs" / "tracking.md").read_text()
-    (code,) = re.findall(r"<!-- tried: tracker -->\n```python\n(.*?)```", document, re.DOTALL)
+    (code,) = re.findall(r"<!-- tried by tests/test_tracking.py -->\n```python\n(.*?)```", document, re.DOTALL)
     exec(compile(code, "tracking.md", "exec"), {})
     rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
     assert [row[:3] for row in rows] == [["fibfl", "0", "1"], ["fibfl", "0", "2"], ["fibfl", "0", "3"]]

@@ -42,7 +42,7 @@ def test_every_block_runs(tmp_path, monkeypatch, command, start, capsys):
             ]
             said = [each.communicate(timeout=120)[1] for each in sites]
             assert [each.returncode for each in sites] == [0, 0, 0], said
-            assert not [line for text in said for line in text.splitlines() if "waiting for" not in line]
+            assert not [line for text in said for line in text.splitlines() if "waiting " not in line]
         else:
             for words in commands(code, ports):
                 status, out, err = command(*words)

@@ -1,6 +1,7 @@
 """Five sites on one machine: real processes, real sockets, real TLS. `make ring` runs this.
 
-It runs the commands that five organisations would run: init, ring-file, join, audit; docs/deploy.md explains them.
+It runs the commands that five organisations would run: init, ring-file, accept, join and audit;
+docs/deploy.md explains them.
 
     python examples/ring/five_sites.py results/ring --dataset mnist --rounds 3    # more samples per site
 """
@@ -55,6 +56,9 @@ def prepare(folder, name_of_data, rounds):
         "--rounds", str(rounds),
     ]  # fmt: skip
     subprocess.run(command, check=True)
+    for name in NAMES:  # each site consents; the signatures travel by themselves
+        command = [*FIRMA, "accept", str(folder / "ring.toml"), "--identity", str(folder / name / "identity"), "--yes"]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def train(folder):

@@ -37,6 +37,7 @@ from firma.engines.drifting_data import drifting_data
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput, unknown
 from firma.graphs import check_graph
+from firma.live_log import LivePlace, held, live_run
 from firma.methods import Method, check, columns, in_table, lookup
 from firma.mixing.combine import check_members
 from firma.mixing.ring_order import neighbours, orders_over_rounds
@@ -57,7 +58,7 @@ from firma.models.split_model import InputKind
 from firma.privacy.message_audit import Audit
 from firma.progress import in_notebook, shown
 from firma.results import Result
-from firma.run_config import OnRound, RunConfig, takes_fields_of
+from firma.run_config import OnRound, RunConfig, command_line, stated, takes_fields_of
 from firma.schedule import graph_of, participant_count
 from firma.settings import DEVICES, Hyper, Split, changed_settings, given_settings, hyper_for, split_for
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
@@ -393,12 +394,17 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     check_members(method, hyper, taking_part, experiment.rounds, config.wire)  # again: some may have been left out
     _warn_of_untrained(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
-    running = start(federation, audit)
-    outcomes = []
-    for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):
-        outcomes.append(outcome)
-        if on_round is not None:
-            on_round(method.name, seed, outcome)
+    with live_run(config.live) as live:
+        if live.on:
+            live.write("run", _live_facts(experiment, planned, partition, federation))
+        running = start(federation, audit)
+        outcomes = []
+        for outcome in _watched(federation, f"{method.name}, seed {seed}", running.rounds()):
+            outcomes.append(outcome)
+            live.round(federation, outcome)
+            if on_round is not None:
+                on_round(method.name, seed, outcome)
+        live.write("end", {"status": "finished", "seconds": round(time.perf_counter() - began, 3)})
     return Result(
         method=method.name,
         seed=seed,
@@ -490,6 +496,25 @@ def _planned(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]:
         "hyper": {name: value for name, value in planned.hyper.model_dump().items() if name not in unused},
         "split": experiment.split.model_dump(),
     }
+
+
+def _live_facts(experiment: Experiment, planned: PlannedRun, partition: Partition, run: Federation) -> dict[str, Any]:
+    """What a live page shows of a run before its first round."""
+    config, dataset, row = experiment.config, experiment.dataset, run.method
+    place = config.live if isinstance(config.live, LivePlace) else LivePlace(Path())
+    facts = RunFacts(row.name, run.seed, _planned(experiment, planned), run.task.main)
+    options = stated(config.as_options()) | {"method": row.name, "seed": run.seed}
+    found: dict[str, Any] = {
+        "name": place.name, "key": place.key, "method": row.name, "seed": run.seed, "rounds": run.rounds,
+        "clients": run.clients, "main": run.task.main, "title": TITLES[run.task.main], "settings": facts.settings,
+        "command": place.command or command_line(options), "topology": row.topology, "samples": run.sizes,
+        "orders": [[start + 1, list(order)] for start, order in run.orders or ((0, run.order),)],
+        "holds": held(label_proportions(dataset, partition.train).tolist(), run.sizes),
+        "dropped": list(partition.dropped), "engine": config.engine,
+    }  # fmt: skip
+    if run.attack is not None:
+        found["dishonest"] = list(run.attack.clients)
+    return found | _data_record(experiment, partition)
 
 
 def _described(

@@ -70,6 +70,7 @@ class Expected:
 
 Exchanges = Generator[Exchange, dict[int, Message], "Tensor"]  # returns the member's new shared parameters
 Score = Callable[[int, "Tensor"], float]  # how good a neighbour's extractor is, whatever the neighbour claims
+Admit = Callable[[int, Message], bool]  # whether what a member sent may be used
 Aggregate = Callable[["Tensor", "Tensor"], "Tensor"]  # a server's vector (q,) from (n, q) and the clients' weights (n,)
 
 
@@ -89,7 +90,8 @@ class Participant:
 
     `shared` is the flat extractor, or the whole flat model where the plan shares it. What is sent is encoded as `wire`;
     what a member keeps of its own is never rounded. With `score` the gate uses it instead of the neighbours' claims.
-    A server with `aggregate` computes what it sends by it; the default is the weighted mean.
+    A server with `aggregate` computes what it sends by it; the default is the weighted mean. What `admit` refuses
+    counts as missing, and its weight is this member's own.
     """
 
     me: int
@@ -101,6 +103,11 @@ class Participant:
     score: Score | None = None
     suspect: Callable[[Mismatch], None] | None = None  # told of members that disagree on what they hold
     aggregate: Aggregate | None = None
+    admit: Admit | None = None  # asked before anything that arrives is used; None: everything may be
+
+    def admits(self, sender: int, message: Message) -> bool:
+        """Whether a message may be used."""
+        return self.admit is None or self.admit(sender, message)
 
 
 def state(plan: RoundPlan, values: Tensor, start: int = 0) -> ExtractorState | ModelState:

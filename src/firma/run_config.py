@@ -6,6 +6,7 @@ with a description is thereby a new parameter, option and key.
 
 import functools
 import inspect
+import shlex
 import textwrap
 import tomllib
 import warnings
@@ -18,6 +19,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
+from firma.live_log import LivePlace
 from firma.methods import DEFAULT_METHOD, Method, spelled_out
 from firma.settings import AttackName, BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
@@ -33,9 +35,10 @@ else:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PYTHON_ONLY = ("on_round", "progress")  # fields that neither the command line nor a TOML file can state
+PYTHON_ONLY = ("live", "on_round", "progress")  # fields that neither the command line nor a TOML file can state
 _OPTION_OF = {"settings": "set"}  # options that have another name than their field
 _PATHS = ("checkpoint", "tensorboard", "mlflow", "bandwidth")
+_NOT_REPEATED = ("method", "seed", "seeds", "checkpoint", "address", "recover", "engine", "tensorboard", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,12 @@ class RunConfig:
             "pip install 'firma[mlflow]'."
         ),
     ] = None
+    live: Annotated[
+        str | Path | LivePlace | None,
+        Field(
+            description="Write progress into live.jsonl in this folder, which firma watch FOLDER shows in a browser."
+        ),
+    ] = field(default=None, repr=False, compare=False)
     progress: Annotated[
         bool | None, Field(description="Whether to show progress on stderr. Default: only in notebooks.")
     ] = field(default=None, repr=False, compare=False)
@@ -343,6 +352,37 @@ def descriptions() -> dict[str, str]:
         name: next(extra.description or "" for extra in hint.__metadata__ if isinstance(extra, FieldInfo))
         for name, hint in _hints().items()
     }
+
+
+def stated(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the options of a command as plain data, those that repeat one of its runs, once method and seed are added.
+
+    Data that came from Python have no name to repeat them by.
+    """
+    usual = {each.name: each.default for each in fields(RunConfig) if each.name not in ("dataset", "preset")}
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in _NOT_REPEATED and value is not None and value != usual.get(name)
+    }
+
+
+def command_line(options: Mapping[str, Any]) -> str:
+    """The `firma run` command with these options."""
+    text = ["firma", "run"]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            for entry, each in value.items():
+                text += [flag, f"{entry}={each}"]
+        elif isinstance(value, list | tuple):
+            for each in value:
+                text += [flag, str(each)]
+        elif value is True:
+            text.append(flag)
+        elif value is not False:
+            text += [flag, str(value)]
+    return shlex.join(text)
 
 
 def from_options(values: Mapping[str, Any]) -> RunConfig:

@@ -44,6 +44,8 @@ def made_ring(folder, method, rounds, *words):
         "--rounds", rounds, "--seed", 3, "--patience", 500, *words,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    for name in NAMES:
+        assert firma_command("accept", path, "--identity", folder / name, "--yes").returncode == 0
     return path
 
 

@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,15 +24,19 @@ from firma.mixing.kind import exchange as exchange_of
 from firma.peer.identity import load_identity
 from firma.peer.ring_file import read_ring
 from firma.peer.runtime import checkpoint
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.local_training import LocalSite, load_own
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
 from firma.peer.transport.client import Client
+from firma.peer.transport.server import Server
+from firma.peer.wire.message import REFUSED
 from firma.protocol import Participant
 from firma.schedule import plan
 from tests.processes import wait_until
 
+from . import insider
 from .conftest import NAMES
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -106,6 +111,30 @@ def _full_disk(number):
     _wrap(LocalSite, "train", before=fill)
 
 
+def _lie(kind, strength=1.0):
+    """An insider: it runs the real code and trains honestly, but what leaves it is a lie, in every exchange."""
+    send, draw = RoundLoop.send, torch.Generator().manual_seed(5)
+
+    def lie(values):
+        match kind:
+            case "absurd":
+                return torch.full_like(values, strength)
+            case "sign-flip":
+                return -values
+            case "noise":
+                size = strength * float(values.double().square().mean().sqrt())
+                return values + size * torch.randn(values.shape, generator=draw)
+
+    def lying(self, work):
+        message, state = work.message, work.message.state
+        if state.values.numel():
+            accuracy = None if message.accuracy is None else 1.0
+            message = replace(message, state=replace(state, values=lie(state.values)), accuracy=accuracy)
+        send(self, replace(work, message=message))
+
+    RoundLoop.send = lying
+
+
 class SkewedTime:
     """The time module with another wall clock. gRPC keeps the machine's, by which it reckons its deadlines."""
 
@@ -123,6 +152,66 @@ def _skew(seconds):
     for name, module in sys.modules.items():
         if name.startswith("firma.") and getattr(module, "time", None) is time:
             module.time = SkewedTime(seconds)
+
+
+def _no_data(*members):
+    """Messages and probes to these members are lost on the way (to all, if none is named); heartbeats are not."""
+    attempt, probe = Client._attempt, Client.probe
+
+    def lost(self, member, tag, parts, on_line):
+        if members and member not in members:
+            return attempt(self, member, tag, parts, on_line)
+        time.sleep(0.1)
+        return None
+
+    Client._attempt = lost
+    Client.probe = lambda self, member, timeout: members and member not in members and probe(self, member, timeout)
+
+
+def _slow_data(seconds):
+    """A message leaves byte by byte, one in so many seconds; heartbeats are as ever."""
+    attempt = Client._attempt
+
+    def dripping(parts):
+        header, *rest = parts
+        yield header
+        for each in b"".join(rest):
+            yield bytes([each])
+            time.sleep(seconds)
+
+    Client._attempt = lambda self, member, tag, parts, on_line: attempt(self, member, tag, dripping(parts), on_line)
+
+
+def _refuse(self, parts, context):
+    for _ in parts:
+        pass
+    return bytes([REFUSED]) + b"on principle"
+
+
+def _never_acknowledge(self, parts, context):
+    for _ in parts:
+        pass
+    while context.is_active():
+        time.sleep(0.1)
+    return b""
+
+
+def _answer_messages(rounds, answer):
+    """From the training after so many rounds on, messages are answered like this."""
+    inner, begun = Server.answer_send, []
+
+    def answered(self, parts, context):
+        return answer(self, parts, context) if begun else inner(self, parts, context)
+
+    Server.answer_send = answered
+    _after_rounds(rounds, lambda: begun.append(1))
+
+
+def _after_rounds(rounds, act):
+    """A fault that begins with the training of the round after so many."""
+    done = []
+    begin = _at(lambda self, today: today.number == rounds and not done, lambda: (done.append(1), act()))
+    _wrap(LocalSite, "train", before=begin)
 
 
 def _in_round(number):
@@ -150,17 +239,28 @@ FAULTS = {
     "before save": lambda number: _wrap(checkpoint, "write", before=_in_save(number)),
     "mid save": lambda number: _wrap(checkpoint, "write_synced", after=_in_draft(number)),
     "after save": lambda number: _wrap(checkpoint, "write", after=_in_save(number)),
+    # It stands still once the round is saved, while its other threads answer and deliver: to be killed by the test.
+    "hold after save": lambda number: _wrap(
+        RoundLoop, "save", after=_at(lambda self, work: work.number == number, lambda: time.sleep(600))
+    ),
     "before promise": lambda _: _wrap(Promises, "write", before=_PROMISING),
     "after promise": lambda _: _wrap(Promises, "write", after=_PROMISING),
-    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, view: view.number == number)),
+    "entering": lambda number: _wrap(RoundLoop, "enter", after=_at(lambda self, work: work.view.number == number)),
     # For these two, time is the fault: a training that does not end, one that takes longer.
     "hang": lambda number: _wrap(
         LocalSite, "train", before=_at(lambda self, today: today.number == number, lambda: time.sleep(600))
     ),
     "slow": lambda seconds: _wrap(LocalSite, "train", before=lambda self, today: time.sleep(seconds)),
+    # From the training after so many rounds on: a line, or a member, that is alive and delivers nothing.
+    "no data": lambda rounds, *members: _after_rounds(rounds, lambda: _no_data(*members)),
+    "slow data": lambda rounds, seconds: _after_rounds(rounds, lambda: _slow_data(seconds)),
+    "refuses": lambda rounds: _answer_messages(rounds, _refuse),
+    "never acknowledges": lambda rounds: _answer_messages(rounds, _never_acknowledge),
     "one by one": lambda: _wrap(RoundLoop, "score", before=_one_by_one),
     "clock": _skew,
+    "lie": _lie,
     "disk": _full_disk,
+    "insider": insider.install,
     "open files": lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
 }
 
@@ -171,7 +271,7 @@ def enter_namespace(name):
             raise OSError(ctypes.get_errno(), "setns")
 
 
-def member_main(folder, number, resume, faults, namespace, pace):
+def member_main(folder, number, resume, faults, namespace, pace, listen=None):
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no member outlives the tests
     folder = Path(folder)
     home = folder / NAMES[number]
@@ -186,7 +286,8 @@ def member_main(folder, number, resume, faults, namespace, pace):
         for fault, *where in (*faults, *([("slow", pace)] if pace else [])):
             FAULTS[fault](*where)
         ring = read_ring(folder / "ring.toml")
-        setup = Setup(ring, load_identity(home / "identity"), str(home / "data.npz"), home / "state", resume=resume)
+        identity, data = load_identity(home / "identity"), str(home / "data.npz")
+        setup = Setup(ring, identity, data, home / "state", listen, resume)
         node = Node(
             setup, lambda report: print("round", report.number, report.ring), lambda text: print("notice", text)
         )
@@ -194,6 +295,7 @@ def member_main(folder, number, resume, faults, namespace, pace):
         outcome = node.run()
         told = [span.as_json() for span in getattr(outcome, "participation", ())]
         found = {"history": outcome.history, "order": outcome.order, "participation": told}
+        found["stopped_by"] = outcome.stopped_by
         (home / "outcome.json").write_text(json.dumps(found))
     except BaseException as error:
         code, said = (130 if isinstance(error, KeyboardInterrupt) else 3), f"{type(error).__name__}: {error}"
@@ -205,11 +307,13 @@ def member_main(folder, number, resume, faults, namespace, pace):
 class Crew:
     """The members of one ring."""
 
-    def __init__(self, made, namespaces=None, pace=0.0):
+    def __init__(self, made, namespaces=None, pace=0.0, listen=None):
         self.made, self.namespaces, self.pace, self.processes = made, namespaces or {}, pace, {}
+        self.listen = listen or {}  # addresses behind a proxy, by member
 
     def start(self, number, *faults, resume=False):
         arguments = (str(self.made.folder), number, resume, faults, self.namespaces.get(number), self.pace)
+        arguments += (self.listen.get(number),)
         process = CONTEXT.Process(target=member_main, args=arguments, daemon=True)
         process.start()
         self.processes[number] = process
@@ -297,8 +401,10 @@ def replayed(crew):
     for epoch, (names, start) in sorted(crew.views().items()):
         order = tuple(ring.names.index(name) for name in names)
         last = max((r for n in order for e, r in done[n] if e == epoch), default=start)
-        for number in order:
-            _go_to(made, sites[number], number, start, epoch in entered[number])
+        senders = {n: [e["from"] for e in crew.events(n, "caught_up") if e["view"] == epoch] for n in order}
+        for number in sorted(order, key=lambda n: bool(senders[n])):
+            brought = [sites[ring.names.index(name)].shared for names in senders[number] for name in names]
+            _go_to(made, sites[number], number, start, epoch in entered[number], brought)
             if epoch in entered[number]:  # it may have been killed before it got there
                 final[number] = (start, sites[number].parameters.clone())
         for turn in range(start, last):
@@ -314,12 +420,14 @@ def replayed(crew):
     return final
 
 
-def _go_to(made, site, number, start, entered):
+def _go_to(made, site, number, start, entered, brought):
     folder = made.folder / "replay" / str(number)
     held = checkpoint.nearest(folder, start)
     checkpoint.restore(site, checkpoint.read(folder, held, made.ring.digest))
     if not entered:
         return
+    if brought:
+        site.adopt(caught_up(site.shared, brought))
     if held != start:
         checkpoint.write(folder, site, made.ring.digest, 0, (), [None] * start, 10_000)
     checkpoint.mark(folder, start, 0)

@@ -8,6 +8,7 @@ made right by the targets themselves where it says so, for no fuzzer guesses a S
 import hashlib
 import json
 import os
+import shutil
 import struct
 import tempfile
 from pathlib import Path
@@ -20,22 +21,29 @@ from firma.encoding import WIRES, size
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer.membership.views import (
-    Accept,
+    Commit,
+    Committed,
     ControlMessage,
     MemberState,
     Memory,
     Prepare,
+    Prepared,
     Promise,
+    Proof,
+    Propose,
+    Receipt,
     Refusal,
     Seat,
     View,
 )
 from firma.peer.ring_file import read_ring, ring_toml
 from firma.peer.runtime import checkpoint
+from firma.peer.runtime.backup import make_backup, restore_backup
 from firma.peer.runtime.promises import Promises
 from firma.peer.wire.control import decode_control, encode_control, encode_memory
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import Assembly, chunks, decode_header, encode, encode_header
+from firma.peer.wire.statements import Statements, decode_statements, encode_statements, is_signed
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message
 
@@ -94,6 +102,33 @@ def body(raw):
     assert arrived.state.values.dtype == torch.float32
     assert arrived.state.values.shape == (count,)
     assert torch.isfinite(arrived.state.values).all()
+    return False
+
+
+def statements(raw):
+    """Members' statements behind a right header; what is read can be written, and nobody's signature is believed."""
+    start = encode_statements(Statements(RING_READ.digest))
+    try:
+        found = decode_statements(start[: start.index(b"{")] + raw, MEMBERS)
+    except WireError:
+        return True
+    assert decode_statements(encode_statements(found), MEMBERS) == found
+    assert not any(is_signed(RING_READ, each, signature) for each, signature in found.signatures.items())
+    return False
+
+
+def backup(raw):
+    """A file of `firma backup`; what is restored holds no promises, and nothing is written elsewhere."""
+    file, folder = _FOLDER / "backup.zip", _FOLDER / "restored"
+    file.write_bytes(raw)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        restore_backup(file, folder)
+    except BadInput as error:
+        assert "\n" not in str(error), "one sentence"
+        assert not folder.exists()
+        return True
+    assert not (folder / "promises.json").exists()
     return False
 
 
@@ -161,12 +196,24 @@ def saved_state(raw):
     return False
 
 
-TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises)
+TARGETS = (header, sealed_header, body, heartbeat, ring_file, saved_state, control, promises, statements, backup)
 
 
 def one(raw):
     """What a coverage-guided fuzzer calls: the first byte chooses the target."""
     return TARGETS[raw[0] % len(TARGETS)](raw[1:]) if raw else True
+
+
+def _backup(facts, tensors):
+    """A valid backup of a small checkpoint."""
+    state, file = _FOLDER / "state", _FOLDER / "made.zip"
+    (state / "round-000003").mkdir(parents=True, exist_ok=True)
+    (state / "ring.toml").write_bytes(RING.read_bytes())
+    (state / "round-000003" / "state.json").write_text(json.dumps(facts | {"ring": RING_READ.digest.hex()}))
+    (state / "round-000003" / "state.safetensors").write_bytes(tensors)
+    file.unlink(missing_ok=True)
+    make_backup(state, file)
+    return file.read_bytes()
 
 
 def seeds():
@@ -194,9 +241,20 @@ def seeds():
     tensors = save({"parameters": torch.from_numpy(np.arange(6, dtype=np.float32))})
     view = View(2, 1, (Seat(1, 8), Seat(0, 9)))
     word = MemberState(9, 1, 1, shares=(0.5, 0.25, 0.25))
-    for written in (Prepare((1, 0)), Promise((2, 1), word, ((1, 0), view)), Accept((2, 1), view), Refusal((3, 0))):
-        raw = encode_control(TERMS, ControlMessage(view, written))
+    sealed = ((0, b"a" * 64), (1, b"b" * 64))
+    prepared, proof = Prepared((1, 0), view, sealed), Proof((1, 0), sealed)
+    promise = Promise((2, 1), word, prepared, (Receipt(0, 1, 1, b"c" * 64),), b"d" * 64)
+    bodies = (
+        Prepare((1, 0)), promise, Propose((2, 1), view, ((0, promise),)), Commit(prepared),
+        Committed((2, 1), b"e" * 64), Refusal((3, 0)),
+    )  # fmt: skip
+    for written in bodies:
+        raw = encode_control(TERMS, ControlMessage(view, written, proof))
         yield control, raw[raw.index(b"{") :]
-    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view)))}
+    memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view.digest), prepared, proof))}
     yield promises, json.dumps(memory).encode()
+    signatures = {("accept", 0): b"\x30\x06\x02\x01\x07\x02\x01\x09", ("stop", 1): bytes(range(70))}
+    raw = encode_statements(Statements(RING_READ.digest, signatures))
+    yield statements, raw[raw.index(b"{") :]
+    yield backup, _backup(facts | {"sha256": hashlib.sha256(tensors).hexdigest()}, tensors)
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

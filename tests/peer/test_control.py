@@ -9,13 +9,18 @@ from hypothesis import strategies as st
 from firma.errors import BadInput
 from firma.models import SplitModel, mlp
 from firma.peer.membership.views import (
-    Accept,
-    Accepted,
+    Commit,
+    Committed,
     ControlMessage,
+    Echo,
     MemberState,
     Memory,
     Prepare,
+    Prepared,
     Promise,
+    Proof,
+    Propose,
+    Receipt,
     Refusal,
     Seat,
     View,
@@ -28,25 +33,43 @@ MEMBERS, ROUNDS = 5, 40
 TERMS = Terms(federation_tag("test"), b"r" * 32, signature(SplitModel(*mlp((3,), 2, 4, 3)).layout()), 3)
 ballots = st.tuples(st.integers(1, 2**40), st.integers(0, MEMBERS - 1))
 processes = st.integers(0, 2**63)
+seals = st.binary(min_size=64, max_size=64)
 
 
 @st.composite
 def views(draw):
     who = draw(st.permutations(range(MEMBERS)))[: draw(st.integers(3, MEMBERS))]
     seats = tuple(Seat(number, draw(processes)) for number in who)
-    return View(draw(st.integers(1, 2**32 - 1)), draw(st.integers(0, ROUNDS)), seats)
+    behind = tuple(sorted(who[: draw(st.integers(0, 2))]))
+    return View(draw(st.integers(1, 2**32 - 1)), draw(st.integers(0, ROUNDS)), seats, behind)
+
+
+@st.composite
+def votes(draw):
+    who = sorted(draw(st.sets(st.integers(0, MEMBERS - 1))))
+    return tuple((number, draw(seals)) for number in who)
+
+
+@st.composite
+def receipts(draw):
+    who = sorted(draw(st.sets(st.integers(0, MEMBERS - 1), max_size=2)))
+    return tuple(Receipt(n, draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, ROUNDS)), draw(seals)) for n in who)
 
 
 words = st.builds(
     MemberState, processes, st.integers(0, 2**32 - 1), st.integers(0, ROUNDS), st.booleans(),
     st.sampled_from([(), (0.5, 0.25, 0.25)]),
 )  # fmt: skip
-accepted = st.none() | st.tuples(ballots, views())
+prepared = st.builds(Prepared, ballots, views(), votes())
+promises = st.builds(Promise, ballots, words, st.none() | prepared, receipts(), seals)
+justified = st.lists(st.tuples(st.integers(0, MEMBERS - 1), promises), max_size=2).map(tuple)
 bodies = st.one_of(
-    st.none(), st.builds(Prepare, ballots), st.builds(Promise, ballots, words, accepted),
-    st.builds(Accept, ballots, views()), st.builds(Accepted, ballots), st.builds(Refusal, ballots),
+    st.none(), st.builds(Prepare, ballots), promises, st.builds(Propose, ballots, views(), justified),
+    st.builds(Echo, ballots, seals), st.builds(Commit, prepared), st.builds(Committed, ballots, seals),
+    st.builds(Refusal, ballots),
 )  # fmt: skip
-notes = st.builds(ControlMessage, st.none() | views(), bodies)
+proofs = st.none() | st.builds(Proof, ballots, votes())
+notes = st.builds(ControlMessage, st.none() | views(), bodies, proofs)
 
 
 def decoded(raw):
@@ -74,15 +97,18 @@ def test_a_changed_note_is_refused_or_is_another_note(note, data):
 
 
 def said(change):
-    plain = {"view": None, "kind": "Promise", "body": {
-        "ballot": [1, 0], "accepted": None,
-        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": []},
+    plain = {"view": None, "proof": None, "kind": "Promise", "body": {
+        "ballot": [1, 0], "prepared": None, "receipts": [[1, 2, 3, SEAL]], "signature": SEAL,
+        "word": {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [], "against": []},
     }}  # fmt: skip
     change(plain)
-    return encode_control(TERMS, ControlMessage(None))[: -len(b'{"view": null}')] + json.dumps(plain).encode()
+    return (
+        encode_control(TERMS, ControlMessage(None))[: -len(b'{"view":null,"proof":null}')] + json.dumps(plain).encode()
+    )
 
 
-VIEW = {"epoch": 1, "start": 0, "ring": [{"member": n, "process": 1} for n in range(3)]}
+SEAL = "5a" * 64
+VIEW = {"epoch": 1, "start": 0, "ring": [{"member": n, "process": 1} for n in range(3)], "behind": []}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +130,22 @@ VIEW = {"epoch": 1, "start": 0, "ring": [{"member": n, "process": 1} for n in ra
         lambda note: note.update(view=VIEW | {"ring": [{"member": n, "process": 1} for n in (0, 1, 7)]}),
         lambda note: note.update(view=VIEW | {"epoch": 0}),
         lambda note: note.update(view=VIEW | {"start": -1}),
+        lambda note: note.update(view=VIEW | {"behind": [4]}),
+        lambda note: note.update(view=VIEW | {"behind": [1, 0]}),
+        lambda note: note.update(view=VIEW | {"behind": [0, 1, 2]}),
+        lambda note: note.update(view=VIEW | {"behind": [0] * 1000}),
+        lambda note: note.update(proof=[[1, 0], [[0, SEAL], [0, SEAL]]]),
+        lambda note: note.update(proof=[[1, 0], [[1, SEAL], [0, SEAL]]]),
+        lambda note: note.update(proof=[[1, 0], [[7, SEAL]]]),
+        lambda note: note.update(proof=[[1, 0], [[0, SEAL[:-2]]]]),
+        lambda note: note.update(proof=[[1, 0], [[0, SEAL[:-2] + "xy"]]]),
+        lambda note: note.update(more=[0.1] * 50),
+        lambda note: note["body"].update(signature=SEAL * 2),
+        lambda note: note["body"].update(signature=None),
+        lambda note: note["body"].update(receipts=[[1, 2, 3, SEAL]] * 2),
+        lambda note: note["body"].update(receipts=[[1, 2, ROUNDS + 1, SEAL]]),
+        lambda note: note["body"].update(prepared=[[1, 0], VIEW, [[0, SEAL]], 7]),
+        lambda note: note.update(kind="Commit", body={"prepared": None}),
         lambda note: note.update(view=7),
         lambda note: note.pop("body"),
     ],
@@ -131,11 +173,18 @@ def test_notes_of_others_and_deep_nests_are_refused():
 def test_the_audit_file_says_what_a_note_tells():
     told = Promise((1, 0), MemberState(1, shares=(0.5, 0.25, 0.25)), None)
     assert numbers_in(ControlMessage(None, told)) == ["rounds", "proportions"]
+    passed_on = Propose((1, 0), View(1, 0, ()), ((1, told),))
+    assert numbers_in(ControlMessage(None, passed_on)) == ["rounds", "proportions"]
     assert numbers_in(ControlMessage(None, Prepare((1, 0)))) == ["rounds"]
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.builds(Memory, st.none() | views(), ballots | st.just((0, -1)), accepted))
+@given(
+    st.builds(
+        Memory, st.none() | views(), ballots | st.just((0, -1)),
+        st.none() | st.tuples(ballots, st.binary(min_size=32, max_size=32)), st.none() | prepared, proofs,
+    )
+)  # fmt: skip
 def test_a_memory_comes_back_as_it_was(memory):
     assert decode_memory(json.loads(json.dumps(encode_memory(memory))), MEMBERS, ROUNDS) == memory
 
@@ -144,11 +193,16 @@ def test_promises_survive_and_belong_to_their_ring(make_ring, tmp_path):
     ring = make_ring("fibfl", 3, 4, "iid").ring
     promises = Promises(tmp_path, ring)
     assert promises.read() is None
-    memory = Memory(None, (3, 1), ((2, 0), View(1, 0, (Seat(0, 7), Seat(2, 9)))))
+    view = View(1, 0, (Seat(0, 7), Seat(2, 9)))
+    memory = Memory(None, (3, 1), ((2, 0), view.digest), Prepared((2, 0), view, ((0, bytes(64)), (2, bytes(64)))))
     promises.write(memory)
     assert Promises(tmp_path, ring).read() == memory
     with pytest.raises(BadInput, match="another ring file"):
         Promises(tmp_path, ring.model_copy(update={"seed": 3})).read()
+    old = {"view": None, "promised": [0, -1], "accepted": None}
+    (tmp_path / "promises.json").write_text(json.dumps({"ring": ring.digest.hex(), "memory": old}))
+    with pytest.raises(BadInput, match="written by an earlier version of FIRMA"):
+        promises.read()
     (tmp_path / "promises.json").write_text('{"ring": ')
     with pytest.raises(BadInput, match="must not come back"):
         promises.read()

@@ -86,7 +86,8 @@ def test_a_checkpoint_with_broken_tensors_and_a_right_hash_is_refused(tensors):
 
 
 def test_control_messages_and_promises_that_were_findings_are_refused():
-    word = {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [10**400, 0, 0]}
-    huge = {"view": None, "kind": "Promise", "body": {"ballot": [1, 0], "accepted": None, "word": word}}
+    word = {"process": 1, "epoch": 0, "rounds": 0, "ready": True, "shares": [10**400, 0, 0], "against": []}
+    body = {"ballot": [1, 0], "prepared": None, "word": word, "receipts": [], "signature": "00" * 64}
+    huge = {"view": None, "proof": None, "kind": "Promise", "body": body}
     assert control(json.dumps(huge).encode())
     assert promises(b"[" * 100_000)

@@ -15,6 +15,8 @@ from firma.peer.ring_file import Ring, Site, checked, read_ring, read_site, ring
 from firma.peer.spoken import WORDS, spoken
 from tests.processes import running
 
+from .conftest import accept_all
+
 TASK = {"shape": [8, 8], "labels": list("0123456789"), "scale": 1 / 16}
 
 
@@ -145,6 +147,7 @@ def test_a_ring_file_is_shown_in_plain_words(command, tmp_path):
         "rate=0.0031, ",
         "the exact shares of its classes",
         "quorum: 2 of 2 members",
+        "insiders: none borne",
         "33 s of silence",
         "within 600 s",
         f"in words, for the telephone: {spoken(ring.digest)}",
@@ -193,6 +196,7 @@ def test_a_member_with_an_encrypted_key_trains(make_ring, tmp_path):
         identity = make_identity(made.identity(number), name, passphrase=b"word")
         values["members"][number]["certificate"] = identity.certificate.decode()
     made.path.write_text(ring_toml(checked(values)))
+    accept_all(made, checked(values), lambda: b"word")
     (tmp_path / "word").write_text("word\n")
     with ExitStack() as processes:
         members = []
@@ -203,4 +207,4 @@ def test_a_member_with_an_encrypted_key_trains(make_ring, tmp_path):
             ]  # fmt: skip
             with (tmp_path / "word").open() as word:
                 members.append(processes.enter_context(running(command, stdin=word, stdout=subprocess.DEVNULL)))
-        assert [member.wait(60) for member in members] == [0, 0]
+        assert [member.wait(180) for member in members] == [0, 0]

@@ -77,7 +77,7 @@ def test_a_flood_from_one_member_leaves_room_for_the_other(victim):
     hold = threading.Event()
 
     def slow():
-        yield victim.message()[0]
+        yield victim.signed(1, victim.message()[0])
         hold.wait(60)
 
     flood = [line.send.future(slow()) for _ in range(6)]
@@ -158,7 +158,7 @@ def test_a_message_that_stops_half_way_is_ended_and_logged(victim, tmp_path):
     head, *rest = victim.message()
 
     def half():
-        yield head
+        yield victim.signed(1, head)
         yield rest[0][:100]
         hold.wait(60)
 

@@ -2,6 +2,8 @@
 
 import random
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,21 +13,24 @@ from firma.models import SplitModel, mlp
 from firma.peer.identity import load_identity
 from firma.peer.membership.failure_detector import FailureDetector, Patience
 from firma.peer.membership.views import (
-    Accept,
-    Accepted,
+    Committed,
     ControlMessage,
+    Echo,
     MemberState,
     Memory,
     Prepare,
     Promise,
+    Propose,
     Refusal,
     Seat,
     View,
+    statement,
 )
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import (
+    Arrived,
     ControlAnswered,
     ControlArrived,
     Delivered,
@@ -34,23 +39,43 @@ from firma.peer.runtime.events import (
     Fail,
     Failed,
     HeartbeatAnswered,
+    LogEvent,
+    Moved,
     Notice,
-    PeerLost,
+    Progressed,
     Refused,
     Remember,
+    Saved,
     Score,
+    Scored,
     Send,
     SendControl,
     Tick,
     Train,
     Trained,
+    Unreachable,
 )
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
+from firma.peer.signing import seals_of
 from firma.peer.wire.control import decode_control
-from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, Heartbeat
+from firma.peer.wire.heartbeat import (
+    ASKING,
+    COMPLETING,
+    EXCHANGING,
+    FINISHED,
+    LEAVING,
+    PREPARING,
+    PROBING,
+    RUNNING,
+    STALLED,
+    Heartbeat,
+)
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
+from firma.protocol import ExtractorState, Message
+
+from .virtual import sealed
 
 VIEW = View(1, 0, (Seat(0, 10), Seat(1, 11), Seat(2, 12)))
 
@@ -67,7 +92,8 @@ class Machine:
         self.now = 1000.0
         start = Start(0, MemberState(10), memory, samples=5)
         self.terms = terms_of(ring)
-        self.member = Member(agreement_of(ring, self.terms), start, random.Random(0), self.now)
+        self.seals = [sealed(ring.digest, n, len(ring.members)) for n in range(len(ring.members))]
+        self.member = Member(agreement_of(ring, self.terms, self.seals[0]), start, random.Random(0), self.now)
 
     def on(self, event):
         return self.member.on(event, self.now)
@@ -86,19 +112,30 @@ class Machine:
             self.now += 0.05
         raise AssertionError("it did not propose")
 
-    def promise(self, number):
-        ballot = self.member.paxos.ballot
-        return self.on(ControlAnswered(number, ControlMessage(None, Promise(ballot, MemberState(10 + number), None))))
+    def _signed(self, number, kind, digest):
+        seals = self.seals[number]
+        return seals.sign(statement(seals.ring, kind, 1, self.member.paxos.ballot, digest))
 
-    def accepted(self, number):
-        return self.on(ControlAnswered(number, ControlMessage(None, Accepted(self.member.paxos.ballot))))
+    def promise(self, number):
+        said = Promise(self.member.paxos.ballot, MemberState(10 + number), None)
+        said = replace(said, signature=self._signed(number, b"promise", said.digest))
+        return self.on(ControlAnswered(number, ControlMessage(None, said)))
+
+    def echo(self, number):
+        signature = self._signed(number, b"echo", VIEW.digest)
+        return self.on(ControlAnswered(number, ControlMessage(None, Echo(self.member.paxos.ballot, signature))))
+
+    def commit(self, number):
+        signature = self._signed(number, b"commit", VIEW.digest)
+        return self.on(ControlAnswered(number, ControlMessage(None, Committed(self.member.paxos.ballot, signature))))
 
     def seat(self):
         """Bring it into the first view with everybody."""
         self.propose()
         self.promise(1)
         self.promise(2)
-        return self.accepted(1)
+        self.echo(1)
+        return self.commit(1)
 
 
 @pytest.fixture
@@ -122,9 +159,10 @@ class Table:
     def open(self):
         """Start the process anew."""
         start = Start(0, MemberState(10), self.promises.read(), samples=5)
-        self.member = Member(agreement_of(self.ring, self.terms), start, random.Random(0), time.monotonic())
-        self.audit_log = AuditLog(self.folder / "audit.jsonl", self.ring, 0, self.terms)
         identity = load_identity(self.made.identity(0))
+        agreement = agreement_of(self.ring, self.terms, seals_of(self.ring, identity))
+        self.member = Member(agreement, start, random.Random(0), time.monotonic())
+        self.audit_log = AuditLog(self.folder / "audit.jsonl", self.ring, 0, self.terms)
         self.driver = Driver(
             self.member, self.ring, 0, self.terms, identity, self.promises, self.audit_log, EventLog(None)
         )
@@ -157,7 +195,7 @@ def test_a_promise_is_on_the_disk_before_it_is_given_and_survives(table):
     table.open()
     assert table.say(2, ControlMessage(None, Prepare((1, 2)))).body.ballot == (1, 2)
     table.open()
-    assert table.say(1, ControlMessage(None, Accept((1, 1), VIEW))).body == Refusal((1, 2))
+    assert table.say(1, ControlMessage(None, Propose((1, 1), VIEW, ()))).body == Refusal((1, 2))
     lines = (table.folder / "audit.jsonl").read_text().splitlines()
     assert sum('"numbers": ["rounds"]' in line for line in lines) == 3, "every answer is in the audit file"
 
@@ -200,9 +238,17 @@ def test_a_ballot_of_somebody_else_and_junk_are_refused(victim):
     assert victim.member.paxos == before
 
 
-def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(machine):
-    (fail,) = machine.on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)))))
-    assert "must not come back" in str(fail.error)
+def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(ring, machine):
+    assert not machine.all(Fail, ControlArrived(1, ControlMessage(VIEW))), "nobody believes a view without its proof"
+    other = Machine(ring)
+    other.seat()
+    proof = other.member.paxos.memory.proof
+    lost = Machine(ring)
+    actions = lost.on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)), proof)))
+    assert any("this site's promises are lost" in each.text for each in actions if isinstance(each, Notice))
+    assert Remember(Memory(VIEW, proof=proof, mute=VIEW.number + 2)) in actions, "and a restart does not forget that"
+    assert not [each for each in actions if type(each).__name__ in ("AnswerControl", "SendControl")], "it does not vote"
+    assert lost.member.paxos.muted
 
 
 def test_a_decided_view_is_told_to_all_and_followed(machine):
@@ -210,12 +256,15 @@ def test_a_decided_view_is_told_to_all_and_followed(machine):
     machine.promise(1)
     machine.promise(2)
     assert machine.member.paxos.value == VIEW
-    actions = machine.accepted(2)
+    machine.echo(2)
+    actions = machine.commit(2)
+    proof = machine.member.paxos.memory.proof
     assert [action for action in actions if isinstance(action, SendControl)] == [
-        SendControl(1, ControlMessage(VIEW)), SendControl(2, ControlMessage(VIEW)),
+        SendControl(1, ControlMessage(VIEW, None, proof)), SendControl(2, ControlMessage(VIEW, None, proof)),
     ]  # fmt: skip
+    assert {member for member, _ in proof.commits} == {0, 2}
     assert Enter(VIEW) in actions
-    assert Remember(Memory(VIEW)) in actions
+    assert Remember(Memory(VIEW, proof=proof)) in actions
 
 
 def test_a_round_from_training_to_the_next(machine):
@@ -230,16 +279,142 @@ def test_a_round_from_training_to_the_next(machine):
     assert not machine.all(Score, Tick()), "nothing has arrived"
 
 
-def test_a_refusal_ends_the_view_that_it_belongs_to_and_no_other(machine):
+def exchanging(machine):
+    """In the exchange of the first round, with two neighbours that answer."""
     machine.seat()
     machine.on(Entered())
     machine.on(Trained(0, torch.zeros(machine.terms.signature.size), 1.0))
+    return machine
+
+
+def beats(machine, *, places, seconds, step=0.5):
+    """Let time pass while the neighbours say where they are: {member: (tag, doing)}; returns what was done."""
+    actions, end = [], machine.now + seconds
+    while machine.now < end:
+        machine.now += step
+        for number, (tag, doing) in places.items():
+            machine.on(HeartbeatAnswered(number, replace(heartbeat(RUNNING, 10 + number), tag=tag, doing=doing)))
+        actions += machine.on(Tick())
+    return actions
+
+
+def texts(actions):
+    return [each.text for each in actions if isinstance(each, Notice)]
+
+
+def test_a_refusal_is_told_once_and_ends_nobody(machine):
+    exchanging(machine)
     machine.on(Delivered(2, (1, 1, 0)))
-    assert not machine.all(Fail, Refused(2, (1, 1, 0), "it has that one already"))
-    assert not machine.all(Fail, Refused(1, (9, 1, 0), "of another view"))
-    (fail,) = machine.all(Fail, Refused(1, (1, 1, 0), "no such round"))
-    assert isinstance(fail.error, PeerLost)
-    assert "bee refuses a message (no such round)" in str(fail.error)
+    assert machine.on(Refused(2, (1, 1, 0), "it has that one already")) == []
+    assert machine.on(Refused(1, (9, 1, 0), "of another view")) == []
+    log, notice = machine.on(Refused(1, (1, 1, 0), "no such round"))
+    assert (log.name, log.facts["member"]) == ("refused_by", "bee")
+    assert notice.text == "bee refuses this site's message of round 1 (no such round); it is sent again"
+    assert machine.on(Refused(1, (1, 1, 0), "no such round")) == []
+    assert machine.member.phase == "exchanging"
+    at_work = {1: ((1, 1, 0), EXCHANGING), 2: ((1, 1, 0), EXCHANGING)}
+    actions = beats(machine, places=at_work, seconds=2.0)
+    machine.on(Delivered(1, (1, 1, 0)))
+    assert not any("new view" in text for text in texts(actions + beats(machine, places=at_work, seconds=2.0)))
+
+
+def test_a_refusal_that_lasts_is_a_reason_for_a_new_view(machine):
+    exchanging(machine)
+    machine.on(Delivered(2, (1, 1, 0)))
+    machine.on(Refused(1, (1, 1, 0), "on principle"))
+    actions = beats(machine, places={1: ((1, 1, 0), EXCHANGING), 2: ((1, 1, 0), EXCHANGING)}, seconds=5.5)
+    assert not any(isinstance(action, Fail) for action in actions)
+    assert "proposing a new view: bee: it refuses this site's message of round 1 (on principle)" in texts(actions)
+
+
+@pytest.mark.parametrize(
+    ("place", "doing", "seconds", "says"),
+    [
+        ((1, 1, 0), PREPARING, 100.0, None),  # it trains
+        ((1, 1, 0), EXCHANGING, 6.0, "it says that it has sent its message of round 1, which has not arrived"),
+        ((1, 1, 0), COMPLETING, 6.0, "it says that it has sent its message of round 1, which has not arrived"),
+        ((1, 2, 0), PREPARING, 6.0, "it says that it has sent its message of round 1, which has not arrived"),
+        ((0, 0, 0), PREPARING, 11.0, "it does not follow view 1 yet"),
+    ],
+)
+def test_training_is_waited_for_and_a_message_that_was_sent_has_a_deadline(machine, place, doing, seconds, says):
+    exchanging(machine)
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+    places = {1: (place, doing), 2: ((1, 1, 0), PREPARING)}
+    early = texts(beats(machine, places=places, seconds=0.8 * seconds))
+    assert not any("new view" in text for text in early)
+    late = texts(beats(machine, places=places, seconds=0.3 * seconds))
+    assert [text for text in late if "new view" in text] == ([f"proposing a new view: bee: {says}"] if says else [])
+
+
+def test_an_undelivered_message_has_a_deadline_that_starts_again_while_it_moves(machine):
+    exchanging(machine)
+    machine.on(Delivered(2, (1, 1, 0)))
+    training = {1: ((1, 1, 0), PREPARING), 2: ((1, 1, 0), PREPARING)}
+    for part in range(1, 11):
+        actions = beats(machine, places=training, seconds=4.0)
+        assert not any("new view" in text for text in texts(actions)), "a large message on a slow line"
+        machine.on(Moved(1, (1, 1, 0), part / 10))
+    machine.on(Unreachable(1, "connection refused"))
+    assert any("connection refused" in text for text in texts(beats(machine, places=training, seconds=5.5)))
+    assert machine.member.paxos.ballot is not None or machine.member.paxos.frozen
+
+
+def test_a_few_bytes_at_a_time_are_no_progress(machine):
+    exchanging(machine)
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+    places = {1: ((1, 1, 0), EXCHANGING), 2: ((1, 1, 0), PREPARING)}
+    actions = []
+    for part in range(1, 8):
+        machine.on(Progressed(1, (1, 1, 0), part / 1000))
+        actions += beats(machine, places=places, seconds=1.0)
+    assert any("proposing a new view: bee: it says" in text for text in texts(actions))
+
+
+def test_who_is_waited_for_and_why_is_said_within_seconds_and_once_more_when_it_is_over(make_ring):
+    machine = exchanging(Machine(make_ring("fibfl", 3, 5, "iid", patience=60.0).ring))
+    training = {1: ((1, 1, 0), PREPARING), 2: ((1, 1, 0), PREPARING)}
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+    assert texts(beats(machine, places=training, seconds=4.5)) == []
+    actions = beats(machine, places=training, seconds=20.0)
+    assert texts(actions) == [
+        f"waiting for {name} for 6 s: it is still training for round 1" for name in ("bee", "cat")
+    ]
+    (event,) = [each for each in actions if isinstance(each, LogEvent) and each.name == "awaiting"]
+    assert set(event.facts["members"]) == {"bee", "cat"}
+    sent = training | {1: ((1, 1, 0), EXCHANGING)}
+    (said,) = texts(beats(machine, places=sent, seconds=4.0))
+    assert said.startswith("waiting for bee for 25 s: it says that it has sent its message of round 1")
+    header = SimpleNamespace(tag=(1, 1, 0), digest=b"d")
+    message = Message(ExtractorState(torch.zeros(machine.terms.signature.size)))
+    for number in (1, 2):
+        machine.on(Arrived(number, header, message))
+    actions = machine.on(Tick())
+    assert texts(actions) == [f"the wait for {name} is over after 28 s" for name in ("bee", "cat")]
+    assert [each.facts for each in actions if isinstance(each, LogEvent)] == [{"members": {}}]
+
+
+def test_somebody_who_says_that_it_trains_for_ever_is_not_waited_for_for_ever(machine):
+    """Measured by others: five times the patience, or twenty rounds as they were, whichever is longer."""
+    exchanging(machine)
+    size = machine.terms.signature.size
+    header = SimpleNamespace(tag=(1, 1, 0), digest=b"d")
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+        machine.on(Arrived(number, header, Message(ExtractorState(torch.zeros(size)))))
+    machine.on(Scored((1, 1, 0), {}))
+    machine.on(Saved(1))
+    machine.on(Trained(1, torch.zeros(size), 1.0))
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 2, 0)))
+    places = {1: ((1, 2, 0), PREPARING), 2: ((1, 2, 0), EXCHANGING)}
+    machine.on(Arrived(2, SimpleNamespace(tag=(1, 2, 0), digest=b"d"), Message(ExtractorState(torch.zeros(size)))))
+    assert not any("new view" in text for text in texts(beats(machine, places=places, seconds=20.0)))
+    actions = beats(machine, places=places, seconds=7.0)
+    assert "proposing a new view: bee: it is still training for round 2" in texts(actions)
 
 
 def test_the_first_failure_is_the_one_that_is_told(machine):
@@ -322,5 +497,5 @@ def test_no_clock_but_the_one_that_is_handed_in(ring, monkeypatch):
             patch.setattr("time.monotonic", lambda offset=offset: offset)
             machine = Machine(ring)
             machine.seat()
-            histories.append([str(machine.on(event)) for event in (Entered(), Tick(), Failed("end"))])
+            histories.append([[type(a).__name__ for a in machine.on(e)] for e in (Entered(), Tick(), Failed("end"))])
     assert histories[0] == histories[1]

@@ -66,7 +66,7 @@ def test_a_partition_never_makes_two_rings_and_heals(networked):
 
 @pytest.mark.slow
 def test_three_of_five_go_on_and_two_do_not(networked):
-    network, crew = networked(5, ENDLESS, pace=0.3, patience=2.0)
+    network, crew = networked(5, ENDLESS, pace=0.3, patience=2.0, insiders=0)
     for number in range(5):
         crew.start(number)
     crew.wait_round(2, 2)

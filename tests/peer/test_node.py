@@ -20,7 +20,7 @@ from firma.peer.runtime.events import PeerLost
 from firma.peer.runtime.node import Node, Outcome, Setup
 from firma.training.local_step import recipe
 
-from .conftest import made_ring
+from .conftest import accept_all, made_ring
 
 
 def run_threads(made, resume=False, rounds_before_stop=None, on_notice=lambda text: None, **options):
@@ -325,6 +325,7 @@ def test_a_state_is_not_overwritten_and_belongs_to_its_ring(make_ring):
     with pytest.raises(BadInput, match="--resume"):
         Node(Setup(made.ring, own, made.data(0), made.state(0)), print)
     other = made.ring.model_copy(update={"seed": 9})
+    accept_all(made, other)
     with pytest.raises(BadInput, match="another ring file"):
         Node(Setup(other, own, made.data(0), made.state(0), resume=True), print)
 
@@ -333,6 +334,7 @@ def test_a_state_is_not_overwritten_and_belongs_to_its_ring(make_ring):
 def test_wrong_data_are_refused_before_anything_is_sent(make_ring, change, says):
     made = make_ring("fibfl", 2, 1, "iid")
     ring = made.ring.model_copy(update={"task": made.ring.task.model_copy(update=change)})
+    accept_all(made, ring)
     with pytest.raises(BadInput, match=says):
         Node(Setup(ring, load_identity(made.identity(0)), made.data(0), made.state(0)), print)
 

@@ -17,7 +17,7 @@ from firma.peer.identity import make_identity
 from firma.peer.ring_file import checked, read_ring, ring_toml
 from firma.peer.runtime.local_training import load_own
 
-from .conftest import NAMES, Fixture, free_ports
+from .conftest import NAMES, Fixture, accept_at, free_ports
 from .test_node import run_threads, simulated
 
 SPECIES = ("ash", "elm", "oak", "yew")
@@ -56,6 +56,7 @@ def ring_of(folder, **changes):
         "members": sites, "set": {"extractor_epochs": 10, "hidden": 32, "embedding": 16, "standardise": "per-client"},
     } | changes)  # fmt: skip
     (folder / "ring.toml").write_text(ring_toml(ring))
+    accept_at(ring, [folder / name / "identity" for name in SITES])
     return ring
 
 
@@ -195,13 +196,46 @@ def test_the_organisers_table_gives_the_columns_and_nothing_else(tmp_path, comma
     words = [*members, "--federation", "trees", "--labels", "ash,oak"]
     table = tmp_path / "bee" / "trees.csv"
     code, out, _ = command("ring-file", tmp_path / "ring.toml", *words, "--columns-of", table)
-    assert (code, "  columns: bark, height, girth\n" in out) == (0, True), out
+    assert (code, "  columns: bark (number), height (number), girth (number)\n" in out) == (0, True), out
     ring = read_ring(tmp_path / "ring.toml")
     assert (ring.task.columns, ring.task.shape) == (("bark", "height", "girth"), (3,))
     cells = {cell for line in table.read_text().splitlines()[1:] for cell in line.split(",")[:-1]}
     assert not [cell for cell in cells if cell in (tmp_path / "ring.toml").read_text()]
     code, _, err = command("ring-file", tmp_path / "b.toml", *words, "--columns-of", table, "--columns", "a,b")
     assert (code, "--columns cannot be combined with --columns-of" in err) == (2, True)
+
+
+def test_types_of_columns_are_agreed_and_checked(tmp_path, command):
+    """Names, types and order: a site whose table has other values than agreed is told the column and the row."""
+    for name in NAMES[:2]:
+        command("init", name, f"127.0.0.1:{7001 + NAMES.index(name)}", "--identity", tmp_path / name)
+    members = [word for name in NAMES[:2] for word in ("--member", tmp_path / name / "site.toml")]
+    words = [*members, "--federation", "trees", "--labels", "ash,oak"]
+    rows = [(age, age / 3, age % 2, "ash" if age % 3 else "oak") for age in range(20, 60)]
+    table = tmp_path / "mine.csv"
+
+    def write(changed=rows):
+        table.write_text("age,dose,smoker,label\n" + "".join(f"{a},{d:.3f},{s},{y}\n" for a, d, s, y in changed))
+
+    write()
+    code, out, err = command("ring-file", tmp_path / "a.toml", *words, "--columns-of", table)
+    assert (code, "columns: age (integer), dose (number), smoker (binary)\n" in out) == (0, True), err
+    named = ["--columns", "age:integer,dose:number,smoker:binary"]
+    assert command("ring-file", tmp_path / "ring.toml", *words, *named)[0] == 0
+    ring = read_ring(tmp_path / "ring.toml")
+    assert (ring.task, ring.digest) == (read_ring(tmp_path / "a.toml").task, read_ring(tmp_path / "a.toml").digest)
+    code, _, err = command("ring-file", tmp_path / "b.toml", *words, "--columns", "age:integer,dose")
+    assert (code, "'dose' has no type, but others have" in err) == (2, True)
+    accept_at(ring, [tmp_path / name for name in NAMES[:2]])
+    site = ["--data", table, "--identity", tmp_path / "ant"]
+    _, out, _ = command("doctor", tmp_path / "ring.toml", *site, "--wait", "0")
+    assert "pass  columns: matched by name, types as agreed: age, dose, smoker" in out
+    for place, value, says in ((0, 20.5, "'age' is integer .* row .* has 20.5"), (2, 2, "'smoker' is binary .* has 2")):
+        write([tuple(value if n == place else each for n, each in enumerate(rows[0])), *rows[1:]])
+        code, _, err = command("join", tmp_path / "ring.toml", *site, "--state", tmp_path / "state")
+        assert (code, bool(re.search(says, err))) == (2, True), err
+        assert not (tmp_path / "state").exists()
+    assert "types" not in ring_toml(ring_of(tmp_path / "plain")), "a ring file without types is as it was"
 
 
 def test_a_site_with_one_class_takes_part(tmp_path):

@@ -21,6 +21,7 @@ from firma.peer.identity import Identity, load_identity, make_identity
 from firma.peer.runtime.node import Node, Setup
 from firma.peer.transport.client import connect
 from firma.peer.wire.message import DONE, chunks, encode
+from firma.peer.wire.message_signature import signer, with_signature
 from firma.protocol import ExtractorState, Message
 
 from .crew import Crew
@@ -240,10 +241,12 @@ def test_a_ring_under_attack_ends_with_the_same_parameters(make_ring, tmp_path):
         liar = connect(load_identity(made.identity(1)), made.ring, 0)
         stranger = connect(make_identity(tmp_path / "stranger", "bee"), made.ring, 0)
         terms = nodes[1].terms
+        sign = signer(load_identity(made.identity(1)), terms.ring)
         state = ExtractorState(torch.full((terms.signature.size,), 1e9))
         while not over.wait(0.02):
             for turn in (1, 2, 3):
                 header, values = encode(terms, (1, turn, 0), Message(state, accuracy=1.0))
+                header = with_signature(sign, (1, turn, 0), header)
                 for line in (liar, stranger):
                     with contextlib.suppress(grpc.RpcError):
                         line.send(iter([header, *chunks(values)][:1]), timeout=0.5)  # never the whole of it

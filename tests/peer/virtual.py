@@ -11,8 +11,10 @@ import itertools
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.engines.message_passing import drive
 from firma.mixing.kind import exchange
@@ -20,6 +22,7 @@ from firma.models import SplitModel, mlp
 from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import Ring, Task
 from firma.peer.ring_file import Site as RingMember
+from firma.peer.runtime.catching_up import caught_up
 from firma.peer.runtime.events import (
     Announced,
     Answer,
@@ -39,6 +42,9 @@ from firma.peer.runtime.events import (
     HeartbeatArrived,
     LogEvent,
     Notice,
+    Probe,
+    ProbeArrived,
+    Probed,
     Refused,
     Remember,
     Save,
@@ -47,6 +53,7 @@ from firma.peer.runtime.events import (
     Scored,
     Send,
     SendControl,
+    SendExtractor,
     SendHeartbeat,
     Stopping,
     Tick,
@@ -56,12 +63,13 @@ from firma.peer.runtime.events import (
 )
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
+from firma.peer.signing import seals
 from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory
 from firma.peer.wire.heartbeat import decode_heartbeat
 from firma.peer.wire.message import ANSWERS, DONE, EARLY, STALE, Assembly, chunks, decode_header, encode
 from firma.peer.wire.terms import Terms, federation_tag, signature
-from firma.protocol import Participant
+from firma.protocol import ExtractorState, Message, Participant
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
@@ -75,10 +83,22 @@ def agreed_ring(members, rounds, method="fibfl++:warmup=no", **changes):
         RingMember.model_construct(name=NAMES[n], address=f"{NAMES[n]}:1", certificate="") for n in range(members)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0} | changes
+    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | changes
     return Ring.model_construct(
         federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
     )
+
+
+@cache
+def keys(count):
+    """Real keys, made once."""
+    return tuple(ec.generate_private_key(ec.SECP256R1()) for _ in range(count))
+
+
+def sealed(ring, number, members):
+    """The signatures of one member."""
+    every = keys(len(NAMES))[:members]
+    return seals(ring, every[number], tuple(key.public_key() for key in every))
 
 
 class TinySite:
@@ -156,7 +176,8 @@ class World:
     def __init__(self, members=3, rounds=4, seed=0, network=None, training=0.2, verify=False, **changes):
         self.ring = agreed_ring(members, rounds, **changes)
         self.terms = Terms(federation_tag("virtual"), b"r" * 32, signature(LAYOUT), CLASSES)
-        self.agreement = agreement_of(self.ring, self.terms)
+        self.seals = [sealed(self.terms.ring, n, members) for n in range(members)]
+        self.agreement = agreement_of(self.ring, self.terms, self.seals[0])
         self.random, self.network, self.now = random.Random(seed), network or Network(), 0.0
         self.training = dict.fromkeys(range(members), training)  # seconds of local training
         self.verify, self.history, self.nodes = verify, [], {}
@@ -194,6 +215,12 @@ class World:
     def kill(self, number):
         self.nodes[number].up = False
         self.note(number, "killed")
+
+    def lose(self, number):
+        """Start a member that was killed with an empty disk."""
+        self.disks[number] = Disk()
+        self.note(number, "lost")
+        self.start(number)
 
     def parameters(self, number):
         """(rounds, parameters) of a member's newest checkpoint."""
@@ -267,7 +294,8 @@ class VirtualNode:
         state = MemberState(world.random.getrandbits(63), view_number, rounds, shares=(share, 1 - share))
         start = Start(number, state, memory, self.site.samples, verify=world.verify)
         dice = random.Random(world.random.getrandbits(63))
-        self.member = Member(world.agreement, start, dice, world.now)
+        agreement = agreement_of(world.ring, world.terms, world.seals[number])
+        self.member = Member(agreement, start, dice, world.now)
         self._tick()
 
     def _tick(self):
@@ -279,7 +307,7 @@ class VirtualNode:
         """Report an event; returns the answer to it."""
         return self._carry_out(self.member.on(event, self.world.now)) if self.up else None
 
-    def _carry_out(self, actions):
+    def _carry_out(self, actions):  # noqa: PLR0912, one case per action
         answer = None
         for action in actions:
             match action:
@@ -298,6 +326,8 @@ class VirtualNode:
                     for member in range(len(self.world.ring.members)):
                         if member != self.number:
                             self._heartbeat(member, replace(heartbeat, clock=self.world.now).encode())
+                case Probe(to):
+                    self._probe(to)
                 case CancelSends(view_number):
                     self._cancelled = max(self._cancelled, view_number)
                 case LogEvent(name, facts):
@@ -318,6 +348,18 @@ class VirtualNode:
                 self.on(HeartbeatAnswered(to, decode_heartbeat(answer)))
 
         self.world.call(self, to, handle, answered)
+
+    def _probe(self, to):
+        def answered(answer):
+            if answer is not None:
+                self.on(Probed(to))
+
+        self.world.call(self, to, lambda node: node.probed(self.number), answered)
+
+    def probed(self, sender):
+        """What the server does with a probe."""
+        self.on(ProbeArrived(sender))
+        return b"\0"
 
     def _control(self, to, raw):
         ring, terms = self.world.ring, self.world.terms
@@ -358,8 +400,8 @@ class VirtualNode:
             elif answer is None or answer[0] == EARLY:
                 self.world.after(RETRY, lambda: attempt() if self.up else None)
             else:
-                queue[:] = [each for each in queue if each[1] is not attempt]
                 self.on(Refused(to, tag, answer[1:].decode()))
+                self.world.after(1.0, lambda: attempt() if self.up else None)
 
         queue.append((tag[0], attempt, False))
         start()
@@ -399,16 +441,19 @@ class VirtualNode:
         if self.up:
             self._next()
 
-    def _perform(self, work):
+    def _perform(self, work):  # noqa: PLR0912, one case per piece of work
         world, keep = self.world, len(self.world.ring.members) + 2
         match work:
             case Notice(text):
                 world.note(self.number, "notice", text)
-            case Enter(view):
+            case Enter(view, extractors):
                 world.note(self.number, "entered", view)
                 if self.rounds != view.start:
                     near = self.disk.nearest(view.start)
                     self.site.parameters, self.rounds = self.disk.checkpoints[near][1].clone(), view.start
+                    if extractors:
+                        self.site.blend(caught_up(self.site.shared, [values for _, values in extractors]))
+                        world.note(self.number, "caught up", view.number, tuple(sender for sender, _ in extractors))
                     if near != view.start:
                         self.disk.write(view.start, view.number, self.site.parameters, keep)
                 self.disk.mark(view.start, view.number)
@@ -416,8 +461,12 @@ class VirtualNode:
             case Train(plan):
                 accuracy = self.site.train(plan)
                 return Trained(plan.number, self.site.shared, accuracy)
-            case Send(to, tag, message):
-                header, body = encode(world.terms, tag, message)
+            case Send(to, tag, message, receipt):
+                header, body = encode(world.terms, tag, message, receipt)
+                self._send(to, tag, [header, *chunks(body)])
+            case SendExtractor(to, tag, receipt):
+                saved = self.disk.checkpoints[tag[1] - 1][1][LAYOUT.span("extractor")].clone()
+                header, body = encode(world.terms, tag, Message(ExtractorState(saved)), receipt)
                 self._send(to, tag, [header, *chunks(body)])
             case Score(tag, extractors):
                 return Scored(tag, {sender: float(values.abs().mean() < 1) for sender, values in extractors.items()})
@@ -450,12 +499,23 @@ def replayed(world):
         disk.write(0, 0, sites[number].parameters, 10_000)
     entered = {(member, view.number) for _, member, _, view in world.of("entered")}
     done = {(member, view, rounds) for _, member, _, view, rounds in world.of("round")}
+    lost = {
+        (member, min(view.number for after, name, _, view in world.of("entered") if name == member and after > when))
+        for when, member, _ in world.of("lost")
+    }
+    brought = {(member, view): senders for _, member, _, view, senders in world.of("caught up")}
     for number, (ring, start) in sorted(world.views().items()):
         order = tuple(seat.member for seat in ring)
         last = max((rounds for _, view, rounds in done if view == number), default=start)
         for member in order:
+            if (NAMES[member], number) in lost:
+                sites[member], disks[member] = TinySite(member), Disk()
+                disks[member].write(0, 0, sites[member].parameters, 10_000)
             near = disks[member].nearest(start)
             sites[member].parameters = disks[member].checkpoints[near][1].clone()
+        for member in order:
+            if senders := brought.get((NAMES[member], number)):
+                sites[member].blend(caught_up(sites[member].shared, [sites[sender].shared for sender in senders]))
             if (NAMES[member], number) in entered:  # it may have been killed before it got there
                 disks[member].write(start, number, sites[member].parameters, 10_000)
                 disks[member].mark(start, number)

@@ -1,5 +1,6 @@
-"""`firma audit`: what left this site."""
+"""`firma audit`: what left this site, and what others sent to it."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +11,18 @@ from firma.cli.peer_options import needs_extra
 
 
 def audit(
-    file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder.")],
+    file: Annotated[Path, typer.Argument(help="The audit.jsonl of a state folder, or its evidence.jsonl.")],
     json: Json = False,
 ) -> None:
     """Report what left this site. Exit code 1: something other than the extractor and the agreed numbers left.
 
-    Vectors that a method mixes with the extractor, such as a tracked gradient, belong to it and are named.
+    Vectors that a method mixes with the extractor, such as a tracked gradient, belong to it and are named. Of an
+    evidence.jsonl: what other members sent, every signature verified. Exit code 1: something is not what was signed.
     """
     needs_extra()
+    if file.name.startswith("evidence"):
+        _evidence(file, json)
+        return
     from firma.cli.console import print_json
     from firma.peer.runtime.audit_log import audit as read_audit
 
@@ -39,4 +44,33 @@ def audit(
         verdict = "FAILED" if found.breaches else passed
         typer.echo(f"audit {verdict}")
     if found.breaches:
+        raise typer.Exit(1)
+
+
+def _evidence(file: Path, json: bool) -> None:
+    """What other members sent to this site, and whether they signed it."""
+    from firma.cli.console import print_json
+    from firma.peer.runtime.evidence import examined
+
+    found = examined(file)
+    if json:
+        print_json(asdict(found))
+    else:
+        typer.echo(f"what {found.site} received: {sum(found.messages.values())} messages, with signatures")
+        for name, count in found.messages.items():
+            first, last = found.rounds[name]
+            typer.echo(f"  from {name}: {count} messages, rounds {first} to {last}")
+            typer.echo(f"    certificate {found.fingerprints[name]}")
+        for each in found.kept:
+            numbers = {"accuracy": each.accuracy, "weight": each.weight}
+            told = "".join(f", {name} {value:g}" for name, value in numbers.items() if value is not None)
+            where = f"view {each.view}, round {each.round}, exchange {each.step + 1}"
+            typer.echo(f"  kept: {where}, from {each.sender}: norm {each.norm:.4g}{told}")
+        for text in found.forged:
+            typer.echo(f"  FORGED {text}")
+        for text in found.unfinished:
+            typer.echo(f"  unfinished: {text}, by a full disk or a crash")
+        verdict = "FAILED" if found.forged else "passed: every message is what its sender signed"
+        typer.echo(f"evidence {verdict}")
+    if found.forged:
         raise typer.Exit(1)

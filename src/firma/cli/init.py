@@ -1,5 +1,6 @@
 """`firma init`: a site's key and certificate."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,23 +11,43 @@ from firma.errors import BadInput
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="This site's name, such as hospital-a.")],
-    address: Annotated[str, typer.Argument(help="HOST:PORT under which the other sites reach this one.")],
+    name: Annotated[str, typer.Argument(help="This site's name, such as hospital-a.")] = "",
+    address: Annotated[str, typer.Argument(help="HOST:PORT under which the other sites reach this one.")] = "",
     identity: IdentityFolder = DEFAULT_IDENTITY,
     days: Annotated[int, typer.Option(help="Days for which the certificate is valid.", min=1)] = 730,
+    renew: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OLD",
+            help="Identity folder whose certificate ends or whose key is lost: a new key and certificate with its name "
+            "and address, in another folder (--identity).",
+        ),
+    ] = None,
     encrypt: Annotated[
         bool, typer.Option("--encrypt", help="Encrypt the key with a passphrase, asked for here or read from a file.")
     ] = False,
     passphrase_file: PassphraseFile = None,
     json: Json = False,
 ) -> None:
-    """Create this site's key, which never leaves it, and its certificate; print what the other sites need."""
+    """Create this site's key, which never leaves it, and its certificate; print what the other sites need.
+
+    Example: firma init hospital-a ring.hospital-a.org:7443
+    """
     needs_extra()
     from firma.cli.console import print_json
     from firma.peer.identity import check_address, fingerprint, fingerprint_bytes, make_identity
-    from firma.peer.ring_file import Site, site_toml
+    from firma.peer.ring_file import Site, read_site, site_toml
     from firma.peer.spoken import spoken
 
+    if renew is not None:
+        if not (renew / "site.toml").exists():
+            raise BadInput(f"--renew {str(renew)!r}: no site.toml there; pass the identity folder of this site")
+        before = read_site(renew / "site.toml")
+        if name not in ("", before.name):
+            raise BadInput(f"--renew {str(renew)!r}: is of {before.name}, not of {name}; a site keeps its name")
+        name, address = before.name, address or before.address
+    if not name or not address:
+        raise BadInput("NAME and ADDRESS are missing: firma init hospital-a ring.hospital-a.org:7443")
     check_address(address)
     if passphrase_file is not None and not encrypt:
         raise BadInput("--passphrase-file requires --encrypt")

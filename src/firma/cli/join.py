@@ -1,6 +1,8 @@
 """`firma join`: take part in a real ring, round by round."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -26,12 +28,26 @@ from firma.tasks.task import MAIN, TITLES
 if TYPE_CHECKING:
     from firma.peer.runtime.node import Outcome, Setup
     from firma.peer.runtime.round_loop import RoundReport
+    from firma.peer.runtime.site_page import SitePage
 
 _WIRE = "Encoding of this site's extractor: float32, bfloat16 or int8. Default: as in the ring file."
 _VERIFY = "Score neighbours' extractors on this site's training data instead of trusting their claimed accuracies."
 _METRICS = "Serve Prometheus metrics at /metrics on [HOST:]PORT, such as 9100. Without HOST: this machine only."
+_PAGE = (
+    "Serve this site's page on [HOST:]PORT, such as 8050 (0: any free port): who is in, who is silent, rounds, audit, "
+    "notices and what to do. Without HOST: this machine only; any other HOST is protected by a token, which is part of "
+    "the printed address. firma watch STATE shows the page of a site from outside."
+)
 _NODE_CONFIG = "What a Flower app reads about this site in context.node_config, such as data-path='mine.csv'; repeat."
 _BEGIN = "State folder of an earlier ring; start from its last round under a new ring file."
+_DISK = (
+    "Megabytes that the state folder may take: logs are cut and old rounds dropped, never the two newest. "
+    "Default: 64 MB for each log, and two rounds more than there are members."
+)
+_LOG_JSON = (
+    "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
+)
+_LAST_LOOK = 2.0  # seconds that a page stays after the last round
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
 
@@ -50,14 +66,14 @@ def join(
     wire: Annotated[str | None, typer.Option(help=_WIRE, autocompletion=completion.words(*get_args(Wire)))] = None,
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
+    page: Annotated[str | None, typer.Option(metavar="[HOST:]PORT", help=_PAGE)] = None,
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     model: AllowedModel = None,
     app: FlowerAppName = None,
     node_config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=_NODE_CONFIG)] = None,
     passphrase_file: PassphraseFile = None,
-    log_budget: Annotated[
-        float, typer.Option(help="Megabytes of log.jsonl and its older parts together; the oldest part goes.", min=0.1)
-    ] = 64.0,
+    disk: Annotated[float | None, typer.Option(metavar="MB", help=_DISK, min=1)] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help=_LOG_JSON)] = False,
     json: Json = False,
 ) -> None:
     """Train with the other members of the ring. Exit code 3: the other members did not appear, or refuse.
@@ -69,6 +85,7 @@ def join(
     from firma.experiment import device_of
     from firma.peer.identity import check_address, load_identity, make_private
     from firma.peer.ring_file import read_ring
+    from firma.peer.runtime.disk_budget import DiskBudget
     from firma.peer.runtime.node import Setup
 
     device_of(device)
@@ -80,17 +97,37 @@ def join(
         raise BadInput("--data is missing: PATH.npz, PATH.csv or PATH.parquet with this site's samples")
     changed = make_private(identity)
     if changed:
-        print(f"firma: {changed}", file=sys.stderr)
+        _log_line("warning", "notice", changed) if log_json else print(f"firma: {changed}", file=sys.stderr)
     own = load_identity(identity, passphrase_from(passphrase_file))
     setup = Setup(
         agreed, own, data, state, listen, resume, device, sends, verify_gate, metrics,
-        begin_with, model, app, toml_values(node_config, "--node-config"), int(log_budget * 1e6),
+        begin_with, model, app, toml_values(node_config, "--node-config"),
+        DiskBudget(None if disk is None else int(disk * 1e6)), sys.stderr if log_json else None,
     )  # fmt: skip
-    outcome = _run(setup, quiet=json)
+    if log_json:
+        import warnings
+
+        warnings.showwarning = lambda message, *_, **__: _log_line("warning", "warning", str(message))
+    try:
+        outcome = _run(setup, json, page)
+    except BadInput as error:
+        if not log_json:
+            raise
+        _log_line("error", "failed", str(error))
+        raise typer.Exit(2) from None
     _finish(setup, outcome, json)
 
 
-def _run(setup: "Setup", quiet: bool) -> "Outcome":
+def _log_line(level: str, event: str, text: str) -> None:
+    """A line on stderr as those of the log are, for what is said when the log is not open."""
+    import json as encoder
+    import time
+
+    line = {"time": round(time.time(), 3), "level": level, "event": event, "says": text}
+    print(encoder.dumps(line), file=sys.stderr)
+
+
+def _run(setup: "Setup", quiet: bool, page: str | None = None) -> "Outcome":
     """Drive the node; each way to stop has its sentence and its exit code."""
     import signal
     from contextlib import nullcontext
@@ -115,15 +152,23 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
         raise KeyboardInterrupt
 
     def notice(text: str) -> None:
-        print(f"firma: {text}", file=sys.stderr)
+        if setup.log_to is None:  # else it is a line of the log
+            print(f"firma: {text}", file=sys.stderr)
+
+    def say(text: str) -> None:
+        print(f"firma: {text}", file=sys.stderr) if setup.log_to is None else _log_line("error", "ended", text)
 
     signal.signal(signal.SIGTERM, stop)
     if setup.device == "cpu":
         torch.set_num_threads(1)  # products are the compiled kernels'; for blending, threads only wait for each other
     try:
-        with serving(registry, setup.metrics) if setup.metrics is not None else nullcontext():
+        with (
+            serving(registry, setup.metrics) if setup.metrics is not None else nullcontext(),
+            _page(setup, page) as site,
+        ):
             node = Node(setup, show, notice)
             registry.register(rounds.collect, partial(node_metrics, node))
+            site.attach(node)
             return node.run()
     except PeerLost as error:
         why, code = str(error), LOST
@@ -132,9 +177,30 @@ def _run(setup: "Setup", quiet: bool) -> "Outcome":
     done = latest(setup.state)
     if done:
         told = sentence(spans(participation(setup.state), setup.ring.names), setup.ring.names)
-        print(f"firma: took part: {told}", file=sys.stderr)
-    print(f"firma: {why}; {done} rounds are saved in {setup.state}; continue with --resume", file=sys.stderr)
+        say(f"took part: {told}")
+    say(f"{why}; {done} rounds are saved in {setup.state}; continue with --resume")
     raise typer.Exit(code)
+
+
+@contextmanager
+def _page(setup: "Setup", address: str | None) -> "Iterator[SitePage]":
+    """This site's page, served if an address was given; whoever has it open is shown the end before it closes."""
+    import time
+
+    from firma.page.server import serving
+    from firma.peer.runtime.site_page import SitePage
+
+    site = SitePage(setup.state)
+    if address is None:
+        yield site
+        return
+    with serving(site, address) as served:
+        said = f"page: {served.url}"
+        print(f"firma: {said}", file=sys.stderr, flush=True) if setup.log_to is None else _log_line(
+            "info", "page", said
+        )
+        yield site
+        time.sleep(_LAST_LOOK)
 
 
 def _line(report: "RoundReport") -> str:
@@ -161,6 +227,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
         "checkpoint": str(outcome.checkpoint), "participation": [span.as_json() for span in outcome.participation],
+        "stopped_by": list(outcome.stopped_by),
     }  # fmt: skip
     write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n", private=True)
     if json:
@@ -171,6 +238,10 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
     done = [accuracy for accuracy in outcome.history if accuracy is not None]
     last = done[-1] if done else float("nan")
     spent = f"{share:.0%} of {outcome.seconds:.1f} s spent training, {worked:.0%} of the processor time"
-    typer.echo(f"done: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
+    done_or_stopped = "done"
+    if outcome.stopped_by:
+        who, rounds = ", ".join(outcome.stopped_by), setup.ring.rounds
+        done_or_stopped = f"stopped after round {len(outcome.history)} of {rounds}, as {who} asked"
+    typer.echo(f"{done_or_stopped}: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
     typer.echo(f"took part: {sentence(outcome.participation, setup.ring.names)}")
     typer.echo(f"Written: {setup.state}")

@@ -1,12 +1,14 @@
 """`firma reproduce`: run the paper's study, or a part of it; continues where it was interrupted."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from firma.cli import completion
+from firma.cli.live import Live, Page, command_words, live_page
 from firma.cli.options import ENGINE_HELP, Address, Changes, Json, changes
 from firma.errors import BadInput, suggestion
 from firma.settings import EngineName
@@ -78,6 +80,8 @@ def reproduce(
             "--rings", help="Only order the rings of these cells, without training, and write what 2-opt saves."
         ),
     ] = False,
+    live: Live = False,
+    page: Page = None,
     json: Json = False,
 ) -> None:
     """Run the paper's study: data sets x scenarios x methods x presets x seeds.
@@ -89,8 +93,9 @@ def reproduce(
     from firma.cli.console import out as console
     from firma.cli.console import print_json
     from firma.cli.sweep_progress import print_interrupted, tracked
+    from firma.live_log import session
     from firma.paper.grid import Choice, cells
-    from firma.sweep.runner import run_cells, run_cells_on_ray
+    from firma.sweep.runner import run_cells, run_cells_on_ray, simulate
     from firma.sweep.store import copy_between_presets, missing, writing
 
     choice = Choice(
@@ -118,11 +123,12 @@ def reproduce(
         left = missing(wanted, out)
         written = 0
         try:
-            with tracked(left, len(wanted)) as tracker:
+            told = session(out, f"The paper's study: {len(wanted)} cells", command_words(), len(left))
+            with live_page(out, live or page is not None, page, told), tracked(left, len(wanted)) as tracker:
                 finished = (
                     run_cells_on_ray(left, out, tracker.start, address)
                     if engine == "ray" and left
-                    else run_cells(left, out, tracker.start, tracker.round)
+                    else run_cells(left, out, tracker.start, tracker.round, partial(simulate, live=out))
                 )
                 for done in finished:
                     written += 1

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firma.cli.live import Live, Page, command_words, live_folder, live_page
 from firma.cli.options import Json, changes, model_changes, run_parameters
 from firma.errors import BadInput
 from firma.run_config import from_options, read_toml
 from firma.tasks.task import TITLES, TaskName
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from firma.experiment import Experiment
     from firma.results import Result
     from firma.statistics import Statistic
@@ -66,6 +69,8 @@ def run(
     save_models: _SaveModels = None,
     verbose: _Verbose = False,
     quiet: _Quiet = False,
+    live: Live = False,
+    page: Page = None,
     json: Json = False,
     path: _Path = None,
     **options: Any,  # one for each field of RunConfig: see the signature below
@@ -75,7 +80,6 @@ def run(
     Example: firma run --dataset digits --scenario dir-0.1 --method all --seeds 3 --out results/dir
     """
     from firma.atomic_files import check_writable
-    from firma.cli.console import print_json
     from firma.cli.reading import reading
     from firma.experiment import resolve
 
@@ -88,11 +92,41 @@ def run(
     if wanted and folder is None:
         raise BadInput("--save-models requires --out, the folder to save them in")
     values = _merged(values, options, path)
+    live = live or page is not None
     with reading() as show:
         experiment = resolve(from_options(values), show)
     if folder is not None:
         check_writable(folder)
-    results = _train(experiment, quiet)
+    with live_folder(folder, live) as place, live_page(place, live, page, _session(experiment, place)):
+        results = _train(_followed(experiment, place), quiet)
+        _report(experiment, results, folder, wanted, json, verbose)
+
+
+def _session(experiment: "Experiment", place: Path | None) -> "AbstractContextManager[None]":
+    """The command's part of live.jsonl."""
+    from contextlib import nullcontext
+
+    from firma.live_log import session
+
+    if place is None:
+        return nullcontext()
+    data = f"{experiment.dataset.name}, {experiment.scenario}, {experiment.clients} clients, {experiment.rounds} rounds"
+    return session(place, data, command_words(), len(experiment.runs))
+
+
+def _followed(experiment: "Experiment", place: Path | None) -> "Experiment":
+    """The experiment, with its progress written into a folder."""
+    from dataclasses import replace
+
+    return experiment if place is None else replace(experiment, config=replace(experiment.config, live=place))
+
+
+def _report(
+    experiment: "Experiment", results: "list[Result]", folder: Path | None, save: bool | None, json: bool, verbose: bool
+) -> None:
+    """Write and show what was found."""
+    from firma.cli.console import print_json
+
     document = {
         "config": experiment.config.as_options(),
         "results": [result.as_dict() for result in results],
@@ -100,7 +134,7 @@ def run(
     models = None
     if folder is not None:
         _write(document, results, folder)
-        models = _write_models(results, folder, wanted)
+        models = _write_models(results, folder, save)
     if json:
         print_json(document)
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from firma.cli import completion
+from firma.cli.live import Live, Page, command_words, live_page
 from firma.cli.options import ENGINE_HELP, Address, Json
 from firma.settings import EngineName
 
@@ -48,6 +49,8 @@ def sweep(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="List the runs that are missing, and their number, without running them.")
     ] = False,
+    live: Live = False,
+    page: Page = None,
     json: Json = False,
 ) -> None:
     """Run a grid of methods, data sets, scenarios, models, settings and seeds, described in a TOML file.
@@ -85,7 +88,7 @@ def sweep(
         _list(missing(wanted, folder), wanted, found, json)
         return
     _say_same(found)
-    left, failed = _run(wanted, folder, found.execution, grid)
+    left, failed = _run(wanted, folder, found.execution, grid, (live or page is not None, page))
     if json:
         names = {cell.cell.name: cell.error for cell in failed}
         new = {cell.name for cell in left}
@@ -102,11 +105,12 @@ def sweep(
 
 
 def _run(
-    wanted: "Sequence[Cell]", folder: Path, execution: Mapping[str, Any], grid: Path
+    wanted: "Sequence[Cell]", folder: Path, execution: Mapping[str, Any], grid: Path, shown: tuple[bool, str | None]
 ) -> "tuple[list[Cell], list[FailedCell]]":
     """Run what is missing: the cells that were left to run, and those of them that failed."""
     from firma.atomic_files import write_whole
     from firma.cli.sweep_progress import print_interrupted, tracked
+    from firma.live_log import session
     from firma.sweep.runner import FailedCell, check_data, sweep_cells, sweep_cells_on_ray, sweep_execute
     from firma.sweep.store import GRID_FILE, copy_between_presets, missing, writing
 
@@ -119,12 +123,14 @@ def _run(
         left = missing(wanted, folder)
         check_data(left)
         written = 0
+        name = f"Sweep {grid.stem}: {_runs(len(wanted))}, {len(wanted) - len(left)} of them from before"
+        told = session(folder, name, command_words(), len(left))
         try:
-            with tracked(left, len(wanted)) as tracker:
+            with live_page(folder, *shown, told), tracked(left, len(wanted)) as tracker:
                 finished = (
                     sweep_cells_on_ray(left, folder, tracker.start, execution.get("address"))
                     if on_ray and left
-                    else sweep_cells(left, folder, tracker.start, tracker.round, sweep_execute(own))
+                    else sweep_cells(left, folder, tracker.start, tracker.round, sweep_execute(own, folder))
                 )
                 for done in finished:
                     if isinstance(done, FailedCell):

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -95,7 +97,9 @@ class Federation:
 class RoundOutcome:
     """What is known after a round: the task's main metric on clients' test data (N,), and what was sent in it.
 
-    `metrics` are all other metrics, (N,) each, by name; `main` is the name of the main one.
+    `metrics` are all other metrics, (N,) each, by name; `main` is the name of the main one. `seconds` are those spent
+    training, mixing and testing, and `claimed` the training accuracies by client, where a gate asked for them; both are
+    empty for a round that comes from a checkpoint.
     """
 
     number: int
@@ -104,6 +108,8 @@ class RoundOutcome:
     messages: int
     metrics: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     main: str = "accuracy"
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    claimed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def accuracies(self) -> NDArray[np.float64]:
@@ -112,11 +118,14 @@ class RoundOutcome:
 
 
 def round_outcome(
-    number: int, metrics: Mapping[str, NDArray[np.float64]], task: Task, sent_bytes: int, messages: int
-) -> RoundOutcome:
-    """An outcome from all metrics, (N,) each."""
+    number: int, metrics: Mapping[str, NDArray[np.float64]], task: Task, sent_bytes: int, messages: int,
+    marks: Sequence[float] = (), claimed: Mapping[int, float] = MappingProxyType({}),
+) -> RoundOutcome:  # fmt: skip
+    """An outcome from all metrics, (N,) each; `marks` are the times before and after each part of the round."""
     others = {name: values for name, values in metrics.items() if name != task.main}
-    return RoundOutcome(number, metrics[task.main], sent_bytes, messages, others, task.main)
+    parts = zip(("training", "mixing", "testing"), pairwise(marks), strict=False)
+    seconds = {part: end - start for part, (start, end) in parts}
+    return RoundOutcome(number, metrics[task.main], sent_bytes, messages, others, task.main, seconds, claimed)
 
 
 class Engine(Protocol):

@@ -5,6 +5,7 @@ buffers: on a ring, those of clients that another group reads; in an average, on
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
@@ -137,17 +138,21 @@ class RayFederation:
 
     def _round(self, number: int) -> RoundOutcome:
         run = self.federation
-        plan = run.plan(number)
+        plan, marks = run.plan(number), [time.perf_counter()]
         accuracies = {client: found for part in answers(self._ask("train", plan)) for client, found in part.items()}
+        marks.append(time.perf_counter())
         before = self._ask("before_mixing", plan)
         mixed = self._mix(plan, accuracies)
         after = self._ask("after_mixing", plan)
         tested = self._ask("test", plan)
         answers([*before, *mixed, *after])
+        marks.append(time.perf_counter())  # tests of groups that had finished mixing have begun before
         messages, sent = kind_of(plan.mixing).cost(plan, len(run.ring(plan)), run.sent_elements(plan))
         parts = answers(tested)
         metrics = {name: self._by_client([part[name] for part in parts]) for name in parts[0]}
-        return round_outcome(number, metrics, run.task, sent, messages)
+        marks.append(time.perf_counter())
+        claimed = accuracies if plan.gate is not None else {}
+        return round_outcome(number, metrics, run.task, sent, messages, marks, claimed)
 
     def _mix(self, plan: RoundPlan, accuracies: Mapping[int, float]) -> Refs:
         run = self.federation

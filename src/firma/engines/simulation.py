@@ -1,5 +1,6 @@
 """The default engine: all clients in this process, all passes of a round in one matrix product."""
 
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import assert_never
@@ -59,12 +60,17 @@ class Simulation:
         yield from done
         try:
             for number in range(len(done), self.federation.rounds):
-                plan = self.federation.plan(number)
+                plan, marks = self.federation.plan(number), [time.perf_counter()]
                 accuracies = self._group.train(plan)
+                marks.append(time.perf_counter())
                 self._group.before_mixing(plan)
                 messages, sent = self._mix(plan, accuracies)
                 self._group.after_mixing(plan)
-                done.append(round_outcome(number, self._group.test(plan), self.federation.task, sent, messages))
+                marks.append(time.perf_counter())
+                tested, task = self._group.test(plan), self.federation.task
+                marks.append(time.perf_counter())
+                claimed = accuracies if plan.gate is not None else {}
+                done.append(round_outcome(number, tested, task, sent, messages, marks, claimed))
                 if self._checkpoints is not None:
                     self._checkpoints.write([self._group.state()], done)
                 yield done[-1]

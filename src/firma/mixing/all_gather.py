@@ -18,6 +18,7 @@ With a robust combine all count alike and no count is sent.
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -78,11 +79,13 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     told = yield Exchange(others, others, table, (plan.number, len(order) - 1))
     claims = {member: dict(zip(order, message.digests, strict=True)) for member, message in told.items()}
     claims[one.me] = digests
-    accepted = [origin for origin in sorted(order) if claims[origin][origin] == digests[origin]]
+    vouched = [origin for origin in sorted(order) if claims[origin][origin] == digests[origin]]
+    accepted = [origin for origin in vouched if origin == one.me or one.admits(origin, held[origin])]
     if one.suspect is not None:
-        for found in mismatches(order, claims, accepted):
+        for found in mismatches(order, claims, vouched):
             one.suspect(found)
-    return _result(plan, one.me, {origin: held[origin] for origin in accepted})
+    fewer = replace(plan, byzantine=max(plan.byzantine - (len(vouched) - len(accepted)), 0))  # these are found out
+    return _result(fewer, one.me, {origin: held[origin] for origin in accepted})
 
 
 def _result(plan: RoundPlan, me: int, accepted: Mapping[int, Message]) -> "Tensor":

@@ -24,7 +24,10 @@ def mixture(plan: RoundPlan, order: Sequence[int], sizes: ByClient[int], accurac
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
-    """Pieces travel to the right, first to be summed up, then to be copied; alone, a client keeps its parameters."""
+    """Pieces travel to the right, first to be summed up, then to be copied; alone, a client keeps its parameters.
+
+    A sum that is not admitted is left out: the piece is then the mean of those members that come after it.
+    """
     size = len(one.order)
     if size == 1:
         return one.shared
@@ -41,6 +44,8 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         ours, theirs = (place - step) % size, (place - step - 1) % size
         message = Message(state(plan, pieces[ours], starts[ours]), weight=weights[ours], wire=one.wire)
         arrived = (yield Exchange((right,), (left,), message, (plan.number, step)))[left]
+        if not one.admits(left, arrived):
+            continue
         weight = arrived.weight or 0.0
         pieces[theirs] = arrived.state.values if gathering else pieces[theirs] + arrived.state.values
         weights[theirs] = weight if gathering else weights[theirs] + weight

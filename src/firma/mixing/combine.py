@@ -19,8 +19,8 @@ no vector of anybody, so none of this can run on partial sums.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import numpy as np
@@ -102,6 +102,19 @@ def combined(plan: RoundPlan, own: "Tensor", received: "Sequence[Tensor]", reads
         return clipped(own, vectors, [weight for _, weight in counted], plan.byzantine, radius)
     found = common(plan, [own, *vectors])
     return reads.kept * own + (1 - reads.kept) * found if reads.kept else found
+
+
+def without(plan: RoundPlan, reads: Reads, usable: Collection[int]) -> tuple[RoundPlan, Reads]:
+    """The same without members whose vectors cannot be used: they are found out, so fewer liars are left.
+
+    With all of them usable, both are returned as they are.
+    """
+    kept = [(other, weight) for other, weight in zip(reads.others, reads.weights, strict=True) if other in usable]
+    found = len(reads.others) - len(kept)
+    if not found:
+        return plan, reads
+    fewer = replace(plan, byzantine=max(plan.byzantine - found, 0))
+    return fewer, Reads(tuple(other for other, _ in kept), tuple(weight for _, weight in kept), reads.kept)
 
 
 def common(plan: RoundPlan, vectors: "Sequence[Tensor]") -> "Tensor":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from firma.graphs import Graph, furthest_lead, period, receivers, senders
-from firma.mixing.combine import Gossip, Reads, combined
+from firma.mixing.combine import Gossip, Reads, combined, without
 from firma.mixing.kind import FLOAT, Average, ByClient, Cost
 from firma.mixing.matrix_blocks import Blocks, to_blocks
 from firma.mixing.spectrum import Matrix
@@ -64,7 +64,10 @@ def mixture(
 
 
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
-    """Send to the receivers of each pass and blend what the senders sent, own parameters first, then by number."""
+    """Send to the receivers of each pass and blend what the senders sent, own parameters first, then by number.
+
+    The weight of a sender whose message is not admitted is this member's own.
+    """
     graph, shared = _graph(plan), one.shared
     for step in range(steps(plan, len(one.order))):
         turn = _turn(plan, step)
@@ -72,14 +75,15 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         if not (to or wait):
             continue
         arrived = yield Exchange(to, wait, Message(state(plan, shared), wire=one.wire), (plan.number, step))
+        usable = {sender: each.state.values for sender, each in arrived.items() if one.admits(sender, each)}
         if plan.combine != "mean":
-            received = [arrived[sender].state.values for sender in wait]
-            shared = combined(plan, shared, received, _reads(graph, one.order, one.me, turn))
+            known, read = without(plan, _reads(graph, one.order, one.me, turn), usable)
+            shared = combined(known, shared, [usable[sender] for sender in read.others], read)
             continue
-        weights = row(graph, one.order, one.me, turn)
-        shared = weights[one.me] * shared
+        weights, own = row(graph, one.order, one.me, turn), shared
+        shared = weights[one.me] * own
         for sender in wait:
-            shared = shared + weights[sender] * arrived[sender].state.values
+            shared = shared + weights[sender] * usable.get(sender, own)
     return shared
 
 

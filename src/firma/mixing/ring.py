@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firma.mixing.combine import Gossip, Reads, combined
+from firma.mixing.combine import Gossip, Reads, combined, without
 from firma.mixing.kind import FLOAT, NUMBER, ByClient, Cost
 from firma.mixing.matrix_blocks import Blocks, to_blocks
 from firma.mixing.ring_order import neighbours
@@ -111,7 +111,8 @@ def reads(plan: RoundPlan, me: int, pair_of: tuple[int, int], weights: Row) -> R
 def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
     """Blend with both neighbours, `plan.passes` times; a gated neighbour still sends and is waited for.
 
-    Accuracies are sent once per round. Scores are computed in every pass: a dishonest neighbour could cheat later.
+    Accuracies are sent once per round. Scores are computed in every pass: a dishonest neighbour could cheat later. The
+    weight of a neighbour whose message is not admitted is this member's own.
     """
     left, right = neighbours(one.order)[one.me]
     others = tuple(sorted({left, right} - {one.me}))
@@ -123,11 +124,12 @@ def exchange(plan: RoundPlan, one: Participant) -> Exchanges:
         if weights is None or (one.score is not None and plan.gate is not None):
             found = _accuracies(arrived, one.score if plan.gate is not None else None)
             weights = row(plan, found[left], found[right])
+        usable = {sender: each.state.values for sender, each in arrived.items() if one.admits(sender, each)}
         if plan.combine != "mean":
-            read = reads(plan, one.me, (left, right), weights)
-            shared = combined(plan, shared, [arrived[other].state.values for other in read.others], read)
+            known, read = without(plan, reads(plan, one.me, (left, right), weights), usable)
+            shared = combined(known, shared, [usable[other] for other in read.others], read)
             continue
-        blend = weights.left * arrived[left].state.values + weights.right * arrived[right].state.values
+        blend = weights.left * usable.get(left, shared) + weights.right * usable.get(right, shared)
         shared = weights.own * shared + blend
     return shared
 

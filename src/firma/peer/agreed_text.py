@@ -7,6 +7,7 @@ from firma.mixing.kind import kind_of
 from firma.peer.identity import fingerprint, fingerprint_bytes
 from firma.peer.ring_file import Ring
 from firma.peer.spoken import spoken
+from firma.peer.used_settings import used_numbers
 from firma.schedule import plan
 
 _PROPORTIONS = {
@@ -27,6 +28,12 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     """(what, in words) for everything in the digest but the members, in the order in which people ask."""
     yield "method", f"{ring.method}; {_sharing(ring)}"
     yield "rounds", f"{ring.rounds}, from seed {ring.seed}"
+    if ring.continues is not None:
+        earlier = bytes.fromhex(ring.continues.ring)
+        yield "continues", (
+            f"after round {ring.continues.round} of the ring whose digest is {spoken(earlier)}; only certificates and "
+            "addresses may differ from it"
+        )  # fmt: skip
     if ring.flower is not None:
         yield "Flower app", f"{ring.flower.app}, head {', '.join(map(str, ring.flower.head))}"
     else:
@@ -36,16 +43,31 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     changed = ", ".join(f"{name}={value}" for name, value in ring.set.items())
     yield "settings", f"preset {ring.preset}" + (f", changed: {changed}" if changed else "")
     if ring.flower is None:
-        yield "numbers", ", ".join(f"{name}={value}" for name, value in ring.hyper.model_dump().items())
+        used = used_numbers(ring).items()
+        yield "numbers", ", ".join(f"{name}={'none' if value is None else value}" for name, value in used)
     if ring.row.order != "given":
         noise = f" (epsilon {ring.epsilon:g})" if ring.proportions == "noisy" else ""
         yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
     yield "messages", f"numbers encoded as {ring.wire}"
     yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
+    yield "insiders", _insiders(ring)
     yield "patience", (
         f"a member is left out after {ring.patience:g} s of silence, or {ring.stalled:g} s in one round of training; "
         f"all must appear within {ring.gathering:g} s"
     )  # fmt: skip
+
+
+def _insiders(ring: Ring) -> str:
+    members, spare = len(ring.members), len(ring.members) - ring.needed
+    if not ring.insiders:
+        return "none borne: every member is trusted not to lie in the agreement on who takes part"
+    lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
+    told = f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
+    if ring.row.combine == "mean":
+        return (
+            f"{told}; WARNING: extractors are not combined robustly, so one that lies about its own spoils the others'"
+        )
+    return f"{told}; {ring.hyper.byzantine} may send any extractor without spoiling the others'"
 
 
 def _sharing(ring: Ring) -> str:
@@ -78,7 +100,8 @@ def _task_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     kind = "tokens" if task.dtype == "int64" else f"numbers as they are, or bytes times {task.scale:.6g}"
     yield "inputs", f"shape {'x'.join(map(str, task.shape))}, {kind}"
     if task.columns:
-        yield "columns", ", ".join(task.columns)
+        kinds = [f" ({kind})" for kind in task.types] or [""] * len(task.columns)
+        yield "columns", ", ".join(f"{name}{of}" for name, of in zip(task.columns, kinds, strict=True))
     elif len(task.shape) == 1:
         yield "columns", "not listed, so nobody compares their order; --columns-of FILE lists those of a table"
     if ring.standardise:

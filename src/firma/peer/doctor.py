@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +16,44 @@ from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity, Passphrase, load_identity, validity
 from firma.peer.membership.views import ControlMessage
 from firma.peer.ring_file import Ring
+from firma.peer.runtime.consent import Consent
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.runtime.node import random_process, terms_of
 from firma.peer.runtime.site_data import data_findings
-from firma.peer.transport.client import connect, reason
-from firma.peer.transport.server import Server
+from firma.peer.spoken import differing
+from firma.peer.statement_folder import StatementFolder
+from firma.peer.transport.client import Connection, connect, exchange_statements, printable, probe_of, reason, try_probe
+from firma.peer.transport.server import NOT_REACHED, REACHED, Server
 from firma.peer.wire.heartbeat import PROBING, Heartbeat, decode_heartbeat, heartbeat
 from firma.peer.wire.message import Header, Verdict
-from firma.peer.wire.terms import Terms, WireError
+from firma.peer.wire.terms import Tag, Terms, WireError
 from firma.protocol import Message
 
+_CALL_BACK = 10.0  # seconds for a member to call back and say whether it got through
 _SKEW = 300.0  # seconds by which clocks may differ before it is reported; nothing in a run depends on them
 
 
 @dataclass(frozen=True, slots=True)
 class _Probed:
-    """A receiver that answers heartbeats and takes nothing else."""
+    """A receiver that answers heartbeats and probes and takes nothing else; `callers` are members that called."""
 
     own: Callable[[], Heartbeat]
+    probe: Callable[[int], str]
+    callers: set[int] = field(default_factory=set)
 
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """Tell who is here."""
-        del sender, heartbeat
+        del heartbeat
+        self.callers.add(sender)
         return self.own()
+
+    def probed(self, sender: int) -> None:
+        """A member reaches this one."""
+        self.callers.add(sender)
+
+    def call_back(self, sender: int) -> str:
+        """Whether a call from here reaches that member."""
+        return self.probe(sender)
 
     def control(self, sender: int, message: ControlMessage) -> bytes:
         """This site is not training yet."""
@@ -50,7 +65,10 @@ class _Probed:
         del sender, header
         return "early"
 
-    def progressed(self, sender: int) -> None:
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
+        """Nothing is taken."""
+
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
         """Nothing is taken."""
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
@@ -84,6 +102,9 @@ def probe(
         yield Finding(False, "identity", str(error))
         return
     yield Finding(True, "identity", f"this site is {ring.names[me]}; its key matches the ring file")
+    statements = StatementFolder(ring, identity)
+    consent = _consent(ring, me, identity, statements)
+    yield _own_acceptance(statements, ring.names[me])
     yield from (_validity(ring, number) for number in range(len(ring.members)))
     try:
         terms = terms_of(ring, _blank(ring, me, model, app))
@@ -98,19 +119,28 @@ def probe(
     def probing() -> Heartbeat:
         return heartbeat(terms, process, (0, 0, 0), PROBING, time.time())
 
+    def call_back(member: int) -> str:
+        line = connect(identity, ring, member)
+        try:
+            return try_probe(line, terms)
+        finally:
+            line.channel.close()
+
     address = listen or ring.members[me].address
     server: Any = None
+    receiver = _Probed(probing, call_back)
     try:
-        server = Server(ring, terms, _Probed(probing)).open(identity, address)
+        server = Server(ring, terms, receiver, consent.answer).open(identity, address)
         yield Finding(True, "port", f"{address} is free and this site can listen there")
     except BadInput as error:
         yield Finding(False, "port", f"{error}; expected if firma join is running here")
     try:
         deadline = time.monotonic() + wait
         for number in range(len(ring.members)):
-            yield _ask(ring, identity, number, terms, probing(), deadline, number == me)
+            yield _ask(ring, identity, number, me, terms, probing(), deadline, receiver.callers)
         if server is not None:
             time.sleep(max(0.0, min(deadline - time.monotonic(), 2.0)))  # others may still be asking
+        yield from _acceptances(ring, me, consent, statements)
     finally:
         if server is not None:
             server.stop(0.2).wait()
@@ -125,6 +155,43 @@ def _validity(ring: Ring, number: int) -> Finding:
     return Finding(True, about, found.warning() or f"valid until {found.last:%Y-%m-%d}")
 
 
+def _consent(ring: Ring, me: int, identity: Identity, statements: StatementFolder) -> Consent:
+    """The exchange of statements, each over a connection of its own."""
+
+    def exchange(member: int, raw: bytes, timeout: float) -> bytes:
+        line = connect(identity, ring, member)
+        try:
+            return exchange_statements(line, raw, timeout)
+        finally:
+            line.channel.close()
+
+    return Consent(ring, me, statements, exchange, lambda: None, lambda text: None)
+
+
+def _own_acceptance(statements: StatementFolder, name: str) -> Finding:
+    if name in statements.by("accept"):
+        return Finding(True, "acceptance", "this site has accepted this ring file")
+    return Finding(False, "acceptance", "this site has not accepted this ring file: read and sign it with firma accept")
+
+
+def _acceptances(ring: Ring, me: int, consent: Consent, statements: StatementFolder) -> Iterator[Finding]:
+    """Which of the others have accepted, as far as is known after all that are there were asked.
+
+    One exchange between two sites is enough for both, and each asks while its own server still answers.
+    """
+    for number in range(len(ring.members)):
+        if number != me:
+            consent.tell_member(number)
+    there = statements.by("accept")
+    for number, name in enumerate(ring.names):
+        if number != me and name in there:
+            yield Finding(True, f"acceptance of {name}", "it has accepted this ring file")
+        elif number != me:
+            yield Finding(
+                False, f"acceptance of {name}", "not known to have accepted this ring file: firma accept there"
+            )
+
+
 def _data(ring: Ring, data: str) -> Iterator[Finding]:
     """What this site would train on."""
     if ring.flower is not None:
@@ -135,10 +202,14 @@ def _data(ring: Ring, data: str) -> Iterator[Finding]:
 
 
 def _ask(
-    ring: Ring, identity: Identity, number: int, terms: Terms, sent: Heartbeat, deadline: float, own: bool
-) -> Finding:
-    """Ask a member until it answers or time is up; this site asks itself to see that its address leads here."""
-    member = ring.members[number]
+    ring: Ring, identity: Identity, number: int, me: int, terms: Terms, sent: Heartbeat, deadline: float,
+    callers: set[int],
+) -> Finding:  # fmt: skip
+    """Ask a member until it answers or time is up; this site asks itself to see that its address leads here.
+
+    A member that answers is then asked to call back: members must reach each other in both directions.
+    """
+    member, own = ring.members[number], number == me
     about = "my own address" if own else member.name
     line = connect(identity, ring, number)
     trouble = "no answer"
@@ -146,21 +217,47 @@ def _ask(
         while True:
             try:
                 answer = line.heartbeat(sent.encode(), timeout=3.0)
-                return _compare(about, decode_heartbeat(answer), terms)
+                found = _compare(about, decode_heartbeat(answer), terms)
+                return found if own or not found.passed else _both_ways(found, line, ring.members[me].address, terms)
             except WireError as error:
                 return Finding(False, about, str(error))
             except grpc.RpcError as error:
                 trouble = reason(error)
             if time.monotonic() > deadline:
+                if number in callers and not own:
+                    return Finding(
+                        False, about,
+                        f"its calls reach this site, but {member.address} cannot be called from here: open that port "
+                        f"there for incoming connections, and forward it behind NAT ({trouble})",
+                    )  # fmt: skip
                 return Finding(False, about, _advice(member.address, trouble, own))
             time.sleep(0.3)
     finally:
         line.channel.close()
 
 
+def _both_ways(found: Finding, line: Connection, address: str, terms: Terms) -> Finding:
+    """This site's calls reach a member: ask it to call back with as many bytes as a message has."""
+    try:
+        answer = line.probe(probe_of(terms, call_back=True), timeout=_CALL_BACK)
+    except grpc.RpcError as error:
+        why = (
+            f"answers, but nothing as large as a message gets there: check the line, such as its MTU ({reason(error)})"
+        )
+        return Finding(False, found.about, why)
+    if answer[:1] == bytes([REACHED]):
+        return Finding(True, found.about, f"{found.says}; its calls reach this site, too")
+    if answer[:1] == bytes([NOT_REACHED]):
+        why = (
+            f"answers, but cannot call this site back at {address}: open that port here for incoming connections, and "
+        )
+        return Finding(False, found.about, f"{why}forward it behind NAT ({printable(answer[1:])})")
+    return Finding(True, found.about, f"{found.says}; only calls from here to there were tested")
+
+
 def _compare(about: str, answer: Heartbeat, terms: Terms) -> Finding:
     if (answer.federation, answer.ring) != (terms.federation, terms.ring):
-        return Finding(False, about, "answers with another ring file; compare digests with firma ring-file")
+        return Finding(False, about, f"answers, but {differing(answer.ring, terms.ring)}")
     if answer.signature != terms.signature.digest:
         return Finding(False, about, "builds another model from the same ring file; install the same version of FIRMA")
     skew = answer.clock - time.time()

@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -29,6 +29,7 @@ class Identity:
 
     key: bytes
     certificate: bytes
+    folder: Path | None = field(default=None, compare=False)  # where they are, and members' statements with them
 
     def __repr__(self) -> str:
         return f"Identity({fingerprint(self.certificate)})"  # a key must not get into a log
@@ -61,7 +62,7 @@ def make_identity(folder: Path, name: str, days: int = 730, passphrase: bytes = 
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    made = Identity(private, _self_signed(key, name, days).public_bytes(serialization.Encoding.PEM))
+    made = Identity(private, _self_signed(key, name, days).public_bytes(serialization.Encoding.PEM), folder)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / _CERTIFICATE, made.certificate, 0o644)
@@ -78,7 +79,7 @@ def load_identity(folder: Path, passphrase: Passphrase | None = None) -> Identit
     """
     try:
         mode = (folder / _KEY).stat().st_mode
-        found = Identity((folder / _KEY).read_bytes(), (folder / _CERTIFICATE).read_bytes())
+        found = Identity((folder / _KEY).read_bytes(), (folder / _CERTIFICATE).read_bytes(), folder)
     except OSError as error:
         raise BadInput(
             f"identity folder {str(folder)!r}: no key and certificate ({error.strerror}); create them with firma init"
@@ -101,7 +102,7 @@ def load_identity(folder: Path, passphrase: Passphrase | None = None) -> Identit
     plain = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Identity(plain, found.certificate)
+    return Identity(plain, found.certificate, folder)
 
 
 def make_private(folder: Path) -> str:

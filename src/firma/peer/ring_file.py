@@ -4,17 +4,17 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, Method, lookup, own_algorithm
+from firma.methods import DEFAULT_METHOD, ROBUST_METHOD, Method, lookup, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
@@ -29,8 +29,9 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 # the digest and of the file, so that ring files written before the field existed keep their digest; never change one.
 NEUTRAL_TASK: Mapping[str, Any] = {
     "model_set": {}, "head": "", "dtype": "float32", "layout": {}, "files": {}, "frozen": "",
-    "kind": "classification", "edges": [], "columns": [],
+    "kind": "classification", "edges": [], "columns": [], "types": [],
 }  # fmt: skip
+ColumnType = Literal["number", "integer", "binary"]
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -56,6 +57,7 @@ class Task(BaseModel):
     the parameters that are never trained, so that a site that would build another model notices.
 
     `columns` are the features of a table in their order; a site whose table has them in another order is put right.
+    `types` says of each whether it holds any number, integers, or 0 and 1; a site whose table has others is refused.
     """
 
     model_config = _STRICT
@@ -71,6 +73,7 @@ class Task(BaseModel):
     files: Mapping[str, _Sha256] = Field(default_factory=dict)
     frozen: Literal[""] | _Sha256 = ""
     columns: tuple[str, ...] = ()
+    types: tuple[ColumnType, ...] = ()  # of the columns; empty: not agreed
     kind: TaskName = "classification"
     edges: tuple[float, ...] = ()
 
@@ -95,6 +98,19 @@ class Task(BaseModel):
         return {key: value for key, value in found.items() if key not in NEUTRAL_TASK or value != NEUTRAL_TASK[key]}
 
 
+class Continues(BaseModel):
+    """The earlier ring whose state the members take over, and after which of its rounds.
+
+    It must be the same ring but for the members' certificates and addresses: everything that determines the training is
+    unchanged, so what was learnt stays valid.
+    """
+
+    model_config = _STRICT
+
+    ring: _Sha256  # digest of the earlier ring file
+    round: int = Field(ge=1)
+
+
 class Ring(BaseModel):
     """A federation as its members agreed on it; the order of `members` is the given order of the ring."""
 
@@ -113,11 +129,33 @@ class Ring(BaseModel):
     patience: float = Field(60.0, gt=0)  # seconds of silence after which a neighbour is lost
     gathering: float = Field(600.0, gt=0)  # seconds within which all members must have appeared
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
-    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: a majority, and never less
+    insiders: int = Field(0, ge=0)  # members that may do anything without harm; where it is not said, 1 of 4 or more
+    quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: as few as agree safely, and never less
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task = Field(default_factory=Task)
     flower: FlowerApp | None = None  # what trains in place of the task's model
+    continues: Continues | None = None
     members: tuple[Site, ...] = Field(min_length=2)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bears_one_insider(cls, values: Any) -> Any:
+        """A ring of four or more bears one, unless its file says otherwise."""
+        if isinstance(values, dict) and "insiders" not in values:
+            members = values.get("members")
+            return values | {"insiders": int(isinstance(members, list | tuple) and len(members) >= 4)}
+        return values
+
+    @model_validator(mode="after")
+    def _is_robust(self) -> "Ring":
+        """A ring that bears insiders combines robustly, unless its file names another method."""
+        if self.insiders and "method" not in self.model_fields_set:
+            settings = dict(self.set)
+            if self.insiders > 1:
+                settings.setdefault("byzantine", self.insiders)
+            object.__setattr__(self, "method", ROBUST_METHOD)  # the model is frozen from here on
+            object.__setattr__(self, "set", settings)
+        return self
 
     @property
     def row(self) -> Method:
@@ -137,9 +175,14 @@ class Ring(BaseModel):
     @property
     def digest(self) -> bytes:
         """(32,) SHA-256 of what was agreed; spacing and comments of the file do not matter."""
-        agreed = self.model_dump(mode="json", exclude={"flower"} if self.flower is None else None)
+        agreed = self.model_dump(mode="json", exclude=self.absent)
         agreed["task"] = self.task.stable()
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest()
+
+    @property
+    def absent(self) -> dict[str, bool]:
+        """Optional parts that this ring file lacks; they are left out of its digest, as if they did not exist."""
+        return {name: True for name in ("flower", "continues") if getattr(self, name) is None}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,9 +190,14 @@ class Ring(BaseModel):
         return tuple(member.name for member in self.members)
 
     @property
+    def least(self) -> int:
+        """The smallest safe quorum, ⌊(n + f) / 2⌋ + 1: any two share more members than may lie; a majority if f = 0."""
+        return (len(self.members) + self.insiders) // 2 + 1
+
+    @property
     def needed(self) -> int:
-        """Members that must be present: a majority, or the quorum if that is larger."""
-        return max(self.quorum, len(self.members) // 2 + 1)
+        """Members that must be present: the smallest safe quorum, or the one in the file if that is larger."""
+        return max(self.quorum, self.least)
 
     def place(self, identity: Identity) -> int:
         """The number of the member whose certificate this is."""
@@ -209,7 +257,47 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if ring.flower is None:
         _check_model(ring)
     _check_method(ring)
+    if ring.continues is not None and ring.continues.round >= ring.rounds:
+        raise BadInput(
+            f"ring file: continues.round = {ring.continues.round}: must be less than rounds = {ring.rounds}; nothing "
+            "would be left to train"
+        )
     return ring
+
+
+def renewed(old: Ring, sites: Sequence[Site], done: int) -> Ring:
+    """The same ring after `done` rounds, with new certificates or addresses of some members."""
+    new = {site.name: site for site in sites}
+    unknown = [name for name in new if name not in old.names]
+    if unknown:
+        raise BadInput(
+            f"--renews: {unknown[0]} is not a member of {old.federation}; another set of members needs a new ring file "
+            "and starts from round 1, see firma join --begin-with"
+        )
+    members = [new.get(site.name, site).model_dump() for site in old.members]
+    either = "flower" if old.flower is None else "task"  # a ring file has one of them
+    values = old.model_dump(mode="json", exclude={"members", "continues", either})
+    return checked(values | {"members": members, "continues": {"ring": old.digest.hex(), "round": done}})
+
+
+def check_continues(ring: Ring, old: Ring) -> None:
+    """Refuse to take over the state of a ring that was agreed on otherwise than in certificates and addresses."""
+    assert ring.continues is not None  # the caller has asked
+    if old.digest.hex() != ring.continues.ring:
+        raise BadInput(
+            f"the ring file continues the ring with digest {ring.continues.ring[:16]}…, but the state folder is of "
+            f"{old.digest.hex()[:16]}…; pass the right --begin-with"
+        )
+    facts = [
+        each.model_dump(mode="json", exclude={"members", "continues"}) | {"members": list(each.names)}
+        for each in (old, ring)
+    ]
+    differing = [name for name in facts[0] if facts[0][name] != facts[1][name]]
+    if differing:
+        raise BadInput(
+            f"the ring file continues an earlier one, but differs in {', '.join(differing)}; only certificates and "
+            "addresses may differ: write it with firma ring-file --renews"
+        )
 
 
 def _check_method(ring: Ring) -> None:
@@ -237,6 +325,7 @@ def _check_method(ring: Ring) -> None:
             f"ring file: method = {ring.method!r}: peers cannot have order = 'bandwidth'; write the ring file with "
             "firma ring-file --bandwidth, which orders the members, and a method with order = 'given'"
         )
+    _check_insiders(ring)
     try:
         check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
     except BadInput as error:
@@ -249,6 +338,28 @@ def _check_method(ring: Ring) -> None:
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
+        )
+
+
+def _check_insiders(ring: Ring) -> None:
+    """With members that may lie, nothing is averaged by sums, and a robust combine must withstand as many."""
+    row, hyper = ring.row, ring.hyper
+    if not ring.insiders:
+        return
+    kinds = [plan(row, hyper, len(ring.members), ring.rounds, number).mixing for number in (0, ring.rounds - 1)]
+    if "all-reduce" in kinds:
+        part = "" if kinds[-1] == "all-reduce" else "the warm-up of "
+        instead = "warmup=no" if part else "topology=all-gather,combine=clipped"
+        joint = "," if ":" in ring.method else ":"
+        raise BadInput(
+            f"ring file: {part}method {ring.method!r} averages by sums (all-reduce), which one member can poison "
+            f"unnoticed, but insiders = {ring.insiders}; leave the method out (then it is robust), use "
+            f"{ring.method + joint + instead!r}, or set insiders = 0 if every member is trusted"
+        )
+    if row.combine != "mean" and hyper.byzantine < ring.insiders:
+        raise BadInput(
+            f"ring file: byzantine = {hyper.byzantine} is less than insiders = {ring.insiders}; set byzantine = "
+            f"{ring.insiders}"
         )
 
 
@@ -291,9 +402,15 @@ def _check_members(ring: Ring) -> None:
             raise BadInput(
                 f"ring file: the certificate of {member.name} is for another name; ask the site for the right one"
             )
-    if ring.quorum and not len(ring.members) // 2 < ring.quorum <= len(ring.members):
+    if ring.insiders and len(ring.members) < 3 * ring.insiders + 1:
         raise BadInput(
-            f"ring file: quorum = {ring.quorum}: must be more than half of the {len(ring.members)} members, or 0"
+            f"ring file: insiders = {ring.insiders}: requires at least {3 * ring.insiders + 1} members, "
+            f"{len(ring.members)} are listed; set a smaller number, or 0"
+        )
+    if ring.quorum and not ring.least <= ring.quorum <= len(ring.members):
+        raise BadInput(
+            f"ring file: quorum = {ring.quorum}: must be from {ring.least} to {len(ring.members)} for "
+            f"{len(ring.members)} members of whom {ring.insiders} may lie (insiders), or 0"
         )
     if len(set(ring.task.labels)) < len(ring.task.labels):
         raise BadInput("ring file: labels must not repeat")
@@ -305,6 +422,10 @@ def _check_members(ring: Ring) -> None:
         )
     if len(set(columns)) < len(columns):
         raise BadInput("ring file: columns must not repeat")
+    if ring.task.types and len(ring.task.types) != len(columns):
+        raise BadInput(
+            f"ring file: {len(ring.task.types)} types for {len(columns)} columns; each column needs one, or none"
+        )
     if ring.flower is None:
         _check_task(ring)
 
@@ -356,7 +477,7 @@ def site_toml(site: Site) -> str:
 
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
-    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower"})
+    values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower", "continues"})
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
     tables: dict[str, Mapping[str, Any]] = {"set": dict(ring.set)}
     if ring.flower is None:
@@ -367,6 +488,8 @@ def ring_toml(ring: Ring) -> str:
         flower = ring.flower.model_dump(mode="json")
         inner = {f"flower.{key}": flower.pop(key) for key, value in list(flower.items()) if isinstance(value, dict)}
         tables |= {"flower": flower, **inner}
+    if ring.continues is not None:
+        tables |= {"continues": ring.continues.model_dump(mode="json")}
     for title, table in tables.items():
         lines += ["", f"[{title}]", *(f"{_key(key)} = {_text(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n" + "".join(f"\n[[members]]\n{site_toml(member)}" for member in ring.members)

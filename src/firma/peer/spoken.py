@@ -31,3 +31,11 @@ def spoken(digest: bytes) -> str:
     """The first twelve bytes of a digest as words, in groups of four."""
     words = [WORDS[byte] for byte in digest[:_BYTES]]
     return ", ".join(" ".join(words[start : start + 4]) for start in range(0, len(words), 4))
+
+
+ANOTHER = "it has another ring file"
+
+
+def differing(theirs: bytes, ours: bytes) -> str:
+    """That a member has another ring file, with both digests as words."""
+    return f"{ANOTHER}: its digest is {spoken(theirs)}; this site's is {spoken(ours)}"

@@ -1,6 +1,5 @@
 """Tables of any study: what was run, every metric by the options that vary, comparisons, worst clients, traffic."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any
@@ -12,6 +11,7 @@ from firma.report.groups import Group, Study, named, one_split, values_of
 from firma.report.table import NOTHING, Entry, Table, mark_best, number, words
 from firma.report.tables import command as command_of_cell
 from firma.report.tables import slug, versions
+from firma.run_config import command_line
 from firma.settings import Hyper, Split
 from firma.statistics import LEVEL, MOST_FLIPS, Statistic, seeds_for_flips
 from firma.sweep.store import Failure, StoredCell
@@ -227,20 +227,7 @@ def command(cell: StoredCell) -> str:
     """The `firma run` command that repeats a run."""
     if not cell.asked:
         return command_of_cell(cell)
-    text = ["firma", "run"]
-    for name, value in cell.asked.items():
-        if isinstance(value, Mapping):
-            flag = "--set" if name == "set" else f"--{name.replace('_', '-')}"
-            for entry, each in value.items():
-                text += [flag, f"{entry}={each}"]
-        elif isinstance(value, list):
-            for each in value:
-                text += [f"--{name.replace('_', '-')}", str(each)]
-        elif value is True:
-            text.append(f"--{name.replace('_', '-')}")
-        elif value is not False:
-            text += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(text)
+    return command_line(cell.asked)
 
 
 def as_document(study: Study, found: ComparisonTable, failures: Sequence[Failure]) -> dict[str, Any]:

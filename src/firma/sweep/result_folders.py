@@ -2,14 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from firma.errors import BadInput
 from firma.results import Result, from_dict, load_saved
-from firma.run_config import RunConfig
+from firma.run_config import stated
 from firma.sweep.store import StoredCell, SweepResults, has_cells, read_results
 
 _RUN, _SAVED = "results.json", "result.json"  # of `firma run --out`, and of `Result.save`
@@ -58,21 +56,10 @@ def _of_run(path: Path) -> list[StoredCell]:
     """The runs of one `firma run --out`; each repeats the options of the command with its own method and seed."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        options = _asked(document["config"])
+        options = stated(document["config"])
         return [
             StoredCell("", result, {}, options | {"method": result.method, "seed": result.seed})
             for result in (from_dict(each) for each in document["results"])
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{path} is not a file of firma run --out ({error})") from None
-
-
-def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were stated; data that came from Python have no name to repeat them by."""
-    left_out = ("method", "seed", "seeds", "checkpoint", "address", "recover", "engine", "tensorboard", "mlflow")
-    usual = {each.name: each.default for each in fields(RunConfig) if each.name not in ("dataset", "preset")}
-    return {
-        name: value
-        for name, value in options.items()
-        if name not in left_out and value is not None and value != usual.get(name)
-    }

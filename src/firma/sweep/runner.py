@@ -30,6 +30,7 @@ from firma.settings import hyper_for
 from firma.sweep.cells import Cell, references
 from firma.sweep.ring_savings import ORDERED_METHOD
 from firma.sweep.store import forget_failure, record_failure, save
+from firma.sweep.stored_events import live_place, tell_failed, tell_finished
 from firma.tasks.diagnosis import diverged
 
 # Runs one cell: its result, and what 2-opt saves on its ring.
@@ -54,13 +55,16 @@ class FailedCell:
     details: str = ""
 
 
-def simulate(cell: Cell, on_round: OnRound | None) -> tuple[Result, Mapping[str, Any]]:
-    """Run a cell in this process."""
-    return _simulated(cell, _loaded(cell.dataset), on_round, workers=None)
+def simulate(cell: Cell, on_round: OnRound | None, live: Path | None = None) -> tuple[Result, Mapping[str, Any]]:
+    """Run a cell in this process; `live` is the folder whose live.jsonl follows it."""
+    return _simulated(cell, _loaded(cell.dataset), on_round, None, live)
 
 
-def sweep_execute(execution: Mapping[str, Any]) -> Execute:
-    """What runs a cell of anybody's grid in this process, with options such as `workers` that do not change results."""
+def sweep_execute(execution: Mapping[str, Any], live: Path | None = None) -> Execute:
+    """What runs a cell of anybody's grid in this process, with options such as `workers` that do not change results.
+
+    `live` is the folder whose live.jsonl follows it.
+    """
 
     held: dict[tuple[str, str], Dataset] = {}
 
@@ -68,7 +72,8 @@ def sweep_execute(execution: Mapping[str, Any]) -> Execute:
         if _data_key(cell) not in held:
             held.clear()  # before the next one is loaded: both may be large
             held[_data_key(cell)] = _load(cell)
-        return run(**_run_options(cell, held[_data_key(cell)]) | dict(execution), on_round=on_round), {}
+        place = live_place(live, cell) if live is not None else None
+        return run(**_run_options(cell, held[_data_key(cell)]) | dict(execution), on_round=on_round, live=place), {}
 
     return execute
 
@@ -110,6 +115,7 @@ def run_cells_on_ray(
     with connected(address):
         for cell, (result, ring) in spread(_on_one_core, cells, _data_of_cells(), on_start):
             save(folder, cell, result, ring)
+            tell_finished(folder, cell, result)
             yield FinishedCell(cell, result)
 
 
@@ -131,7 +137,10 @@ def sweep_cells_on_ray(
 
     with connected(address):
         for cell, outcome in spread(_attempt_on_one_core, cells, given, on_start):
-            yield _saved(folder, cell, outcome)
+            done = _saved(folder, cell, outcome)
+            if isinstance(done, FinishedCell):
+                tell_finished(folder, cell, done.result)
+            yield done
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,7 @@ def _saved(
         except ValueError as error:  # a number that JSON does not have
             outcome = FailedCell(cell, f"training diverged: a value is not a finite number ({error})")
     record_failure(folder, cell, outcome.error, outcome.details)
+    tell_failed(folder, cell, outcome.error)
     return outcome
 
 
@@ -255,9 +265,10 @@ def _run_options(cell: Cell, dataset: Dataset) -> dict[str, Any]:
 
 
 def _simulated(
-    cell: Cell, dataset: Dataset, on_round: OnRound | None, workers: int | None
+    cell: Cell, dataset: Dataset, on_round: OnRound | None, workers: int | None, live: Path | None = None
 ) -> tuple[Result, Mapping[str, Any]]:
-    result = run(**_run_options(cell, dataset), workers=workers, on_round=on_round)
+    place = live_place(live, cell) if live is not None else None
+    result = run(**_run_options(cell, dataset), workers=workers, on_round=on_round, live=place)
     report = ring_report(dataset, cell.scenario, ORDERED_METHOD, cell.clients, cell.preset, cell.settings, cell.seed)
     return result, {name: report[name] for name in _RING_FIELDS}
 

@@ -5,6 +5,7 @@
     RESULTS/rings.csv             see `ring_savings`
     RESULTS/failures.json         cells that failed, and why; they are run again
     RESULTS/sweep.toml            the grid file of `firma sweep`, as it was last run
+    RESULTS/live.jsonl            the progress of the last command, for `firma watch`: see `firma.live_log`
 
 While a command runs, each finished cell is written as a small file, whole or not at all; `kill -9` loses the cell that
 is running and no other. The small files are folded into the files per data set and preset when the command ends, or
@@ -22,6 +23,7 @@ from typing import Any
 
 from firma.atomic_files import check_writable, replace_synced, write_whole
 from firma.errors import BadInput
+from firma.live_log import LIVE_FILE
 from firma.results import Result, from_dict
 from firma.settings import changed_settings, given_settings, hyper_for, split_for
 from firma.sweep.cells import RESULTS_VERSION, Cell, as_options, configuration, digest, key
@@ -225,7 +227,7 @@ def fold(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.jsonl"))
+    return sorted(each for each in folder.glob("*.jsonl") if each.name != LIVE_FILE)
 
 
 def _small_files(folder: Path) -> list[Path]:

@@ -61,7 +61,7 @@ def _views(world):
     known = {}
     newest = dict.fromkeys(NAMES, 0)
     for at, member, what, *facts in world.history:
-        if what == "restored":
+        if what in ("restored", "erased"):
             newest[member] = 0
         if what not in ("learnt", "entered"):
             continue
@@ -83,7 +83,10 @@ def _told(view):
 
 def _states(world):  # noqa: PLR0912, one case per entry
     """Compare every state that was ever saved, and every state that a process began with, with the replay."""
-    replay = Replay(len(world.ring.members), world.agreement.plan)
+    brought = {
+        (NAMES.index(name), facts[0]): facts[1] for _, name, what, *facts in world.history if what == "caught up"
+    }
+    replay = Replay(len(world.ring.members), world.agreements[0].plan, brought)
     views, last, shelves = {}, {}, {}
     for at, name, what, *facts in world.history:
         if name == "world":
@@ -238,7 +241,7 @@ def _exits(world):
                     continue
                 if "did not appear" in why and (recently or first_end is not None):
                     continue
-                if "must not come back" in why and member in lost_disks:
+                if "a site without its promises must not vote" in why and member in lost_disks:
                     continue
                 if (member, why) not in told:
                     told.add((member, why))

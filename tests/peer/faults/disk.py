@@ -234,6 +234,14 @@ class SimulatedPath:
         names = node.names if isinstance(node, Folder) else ()
         return iter([self / name for name in names if fnmatch.fnmatchcase(name, pattern)])
 
+    def rglob(self, pattern):
+        node = self.mount.find(self.parts)
+        for name in list(node.names) if isinstance(node, Folder) else ():
+            each = self / name
+            if fnmatch.fnmatchcase(name, pattern):
+                yield each
+            yield from each.rglob(pattern)
+
     def read_bytes(self):
         node = self._node()
         if isinstance(node, Folder):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
-from firma.peer.membership import paxos
+from firma.peer.membership import agreement as voting
 from firma.peer.membership.proposer import Abandon, Proposer, Repeat
-from firma.peer.membership.views import MemberState, PaxosState, Seat, View
+from firma.peer.membership.views import MemberState, Seat, View, Voter
 from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.admission import Inbox
@@ -43,17 +43,17 @@ def _in_the_agreement(machine):
     """A mutant of the explorer's as a mistake of whole rings."""
     usual = Machine()
     names = [name for name in vars(usual) if getattr(machine, name) is not getattr(usual, name) and name != "restart"]
-    mutant = SimpleNamespace(**vars(paxos)) if names else paxos
+    mutant = SimpleNamespace(**vars(voting)) if names else voting
     for name in names:
         setattr(mutant, name, getattr(machine, name))
-    changes = (("firma.peer.runtime.member_machine", "paxos", mutant),) if names else ()
+    changes = (("firma.peer.runtime.member_machine", "voting", mutant),) if names else ()
     if "completed" in names:  # a member that is frozen has no next round to complete, so that must be wrong, too
         changes += ((Member, "_current", _current_although_frozen),)
 
     def at_start(memory):
         if memory is None or machine.restart is usual.restart:
             return memory
-        return machine.restart(PaxosState(0, MemberState(0), memory), MemberState(0)).memory
+        return machine.restart(Voter(0, MemberState(0), memory), MemberState(0)).memory
 
     return Mistake(frozenset({"views", "rounds", "durable", "parameters"}), changes, at_start, profile="council")
 
@@ -78,7 +78,7 @@ class _ReaderOfAnyRing(control._Reader):
 
     def view(self, plain):
         ring = tuple(Seat(seat["member"], seat["process"]) for seat in plain["ring"])
-        return View(plain["epoch"], plain["start"], ring)
+        return View(plain["epoch"], plain["start"], ring, tuple(plain["behind"]))
 
 
 def _write_later(self, memory, write=Promises.write):
@@ -120,14 +120,14 @@ def _keeps_one(folder, site, ring, epoch, order, history, keep, parts=(), write=
     return write(folder, site, ring, epoch, order, history, 1, parts)
 
 
-def _drops_only(folder, rounds, epoch, drop=checkpoint._drop_after):
+def _drops_only(folder, rounds, epoch, drop=checkpoint._set_aside_after):
     drop(folder, rounds)
 
 
 def _takes_any_view(rules, state, sender, message):
     if message.view is not None and message.view.number < state.view_number:
-        return paxos.learn(state, message.view), ()
-    return paxos.receive(rules, state, sender, message)
+        return voting.learn(state, message.view, message.proof), ()
+    return voting.receive(rules, state, sender, message)
 
 
 def _admits_older(self, sender, header, admit=Inbox.admit):
@@ -153,17 +153,17 @@ def _never_again(self, state, now, tend=Proposer._tend):
     return [move for move in tend(self, state, now) if not isinstance(move, Repeat | Abandon)]
 
 
-def _never_goes_back(self, view, enter=RoundLoop.enter):
-    if len(self.history) > view.start:
+def _never_goes_back(self, work, enter=RoundLoop.enter):
+    if len(self.history) > work.view.start:
         site = self._site.client.parameters
-        enter(self, view)
+        enter(self, work)
         self._site.client.parameters = site
     else:
-        enter(self, view)
+        enter(self, work)
 
 
 MISTAKES = {
-    **{name: _in_the_agreement(machine) for name, (machine, _) in test_membership.MUTANTS.items()},
+    **{name: _in_the_agreement(machine) for name, (_, machine, _) in test_membership.MUTANTS.items()},
     "a quorum is half of the members": Mistake(
         frozenset({"views", "rounds"}),
         ((Ring, "needed", property(lambda ring: max(len(ring.members) // 2, 1))),
@@ -171,8 +171,8 @@ MISTAKES = {
         agreed=_small_quorum, kinds=("partition", "cut"),
     ),
     "an older view is believed": Mistake(
-        frozenset({"views"}), (("firma.peer.runtime.member_machine", "paxos",
-                                SimpleNamespace(**vars(paxos) | {"receive": _takes_any_view})),), kinds=_HARD,
+        frozenset({"views"}), (("firma.peer.runtime.member_machine", "voting",
+                                SimpleNamespace(**vars(voting) | {"receive": _takes_any_view})),), kinds=_HARD,
     ),
     "promises are written after they are given": Mistake(
         frozenset({"views", "rounds", "durable"}), ((Promises, "write", _write_later),), profile="council"

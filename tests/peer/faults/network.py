@@ -1,9 +1,9 @@
 """A simulated network between processes: what becomes of a call follows from its faults and the dice.
 
-Calls are those of the real service: a heartbeat, a control message, or a message of several parts. What arrives goes to
-the member's real `Server`; `SimulatedClient` is the real `Client` without threads and gRPC. Connections are TCP's: a
-message on a line that is cut waits until the line is back or its sender breaks it off, and a call with a deadline ends
-with that. All bytes that leave anybody are kept in `sent`.
+Calls are those of the real service: a heartbeat, a control message, a probe, or a message of several parts. What
+arrives goes to the member's real `Server`; `SimulatedClient` is the real `Client` without threads and gRPC.
+Connections are TCP's: a message on a line that is cut waits until the line is back or its sender breaks it off, and a
+call with a deadline ends with that. All bytes that leave anybody are kept in `sent`.
 """
 
 import struct
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import grpc
 
-from firma.peer.transport.client import Client
+from firma.peer.transport.client import Client, printable, probe_of
 from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.message import DONE, EARLY, STALE, chunks
 from firma.peer.wire.terms import VERSION
@@ -21,6 +21,7 @@ from firma.peer.wire.terms import VERSION
 from .facades import current
 
 RETRY = 0.1  # seconds before a delivery is tried again
+_REFUSED, _REFUSED_LONG = 0.5, 10.0  # seconds before a refused message is sent again, doubled up to the second
 _LOOK = 0.25  # seconds between looks at a delivery that is under way
 _PREFIX = struct.Struct("<4sH")
 
@@ -105,7 +106,7 @@ class Call:
             self._fail("connection reset", self._travel())
             return
         seconds = self._travel()
-        if self.kind == "send" and pair in network.slow:
+        if self.kind in ("send", "probe") and pair in network.slow:
             seconds += sum(map(len, self.parts)) / network.slow[pair]
         self.world.after(seconds, lambda: self._arrive(target))
 
@@ -135,6 +136,8 @@ class Call:
     def _handled(self, target):
         """What the server does with it; both ends may speak another version than this one."""
         context = SimpleNamespace(member=self.caller.number, peer=lambda: f"member {self.caller.number}")
+        if self.kind == "probe":  # of any version
+            return target.server.answer_probe(self.parts[0], context)
         parts = [_heard(_spoken(part, self.caller.version), target.version) for part in self.parts[:1]] + self.parts[1:]
         match self.kind:
             case "heartbeat":
@@ -195,6 +198,10 @@ class SimulatedClient(Client):
         if not self._closed:
             self._call(member, [raw], "control", max(self._ring.patience / 2, 0.5), self._control_answered)
 
+    def probe(self, member, timeout):
+        if not self._closed:
+            self._call(member, [probe_of(self._terms)], "probe", timeout, self._probe_answered)
+
     def _call(self, member, parts, kind, deadline, answered):
         self._process.mount.step()
         Call(self._world, self._process, member, parts, kind, deadline,
@@ -226,12 +233,12 @@ class SimulatedClient(Client):
 
 
 class _Delivery:
-    """A message on its way: tried again until it is acknowledged, refused or cancelled, as `Client._deliver` does."""
+    """A message on its way: tried again until it is acknowledged or cancelled, as `Client._deliver` does."""
 
     def __init__(self, client, member, tag, parts):
         self._client, self._member, self.tag, self._parts = client, member, tag, parts
         self.started = self.over = False
-        self._call, self._moved = None, 0.0
+        self._call, self._moved, self._refusals = None, 0.0, 0
 
     def attempt(self):
         if self._ended():
@@ -266,11 +273,14 @@ class _Delivery:
         if not answer or answer[0] == EARLY:
             self._client._process.after(RETRY, self.attempt)
             return
+        if answer[0] not in (DONE, STALE):
+            outcomes.refused(self._member, self.tag, printable(answer[1:]))
+            pause = min(_REFUSED * 2.0**self._refusals, _REFUSED_LONG)
+            self._refusals += 1
+            self._client._process.after(pause + RETRY, self.attempt)
+            return
         self.over = True
-        if answer[0] in (DONE, STALE):
-            outcomes.delivered(self._member, self.tag)
-        else:
-            outcomes.refused(self._member, self.tag, answer[1:].decode(errors="replace")[:300])
+        outcomes.delivered(self._member, self.tag)
         self._client.start(self._member)
 
     def _ended(self):

@@ -97,6 +97,12 @@ class TinySite:
     def blend(self, extractor, plan):
         self.client.parameters = blended(self.client.parameters, extractor)
 
+    def adopt(self, extractor):
+        self.client.parameters = blended(self.client.parameters, extractor)
+
+    def extractor_in(self, saved):
+        return shared(saved["parameters"])
+
     def score(self, extractor):
         return float(extractor.abs().mean() < 1)
 

@@ -1,31 +1,37 @@
 """A whole ring in one process: members, a clock, a network, disks and an operator, all of it from one seed.
 
 `Process` is put together as `firma.peer.runtime.node.Node` is, from the same parts: the member's machine, its driver,
-round loop, server, promises, checkpoints, audit log and event log are the real ones. A test lets things happen by
-`world.at(seconds, action)` and looks at `world.history` in the end: entries (seconds, name, what, facts ...).
+round loop, server, promises, checkpoints, keys, signatures, evidence, audit log and event log are the real ones. A
+test lets things happen by `world.at(seconds, action)` and looks at `world.history` in the end: entries (seconds, name,
+what, facts ...).
 """
 
 import heapq
 import itertools
 import random
+import tempfile
 from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from firma.errors import BadInput
-from firma.peer.identity import Identity
+from firma.peer.identity import canonical, make_identity
 from firma.peer.membership.views import MemberState
 from firma.peer.ring_file import Ring, Task
 from firma.peer.ring_file import Site as RingMember
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog, audit
+from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import Fail, Finish, PeerLost, Save, Train
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member, Start
 from firma.peer.runtime.node import agreement_of
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
+from firma.peer.signing import seals_of
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import VERSION, Terms, federation_tag, signature
 
@@ -38,19 +44,28 @@ NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
 _STEP = 0.001  # seconds that the main thread needs for anything but training
 
 
+@cache
+def identities():
+    """Real keys and certificates, made once per process: no time and no size depends on which they are."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tuple(make_identity(Path(folder) / name, name) for name in NAMES)
+
+
 @lru_cache(maxsize=64)
 def agreed(members, rounds, method, changes):
-    """(ring, terms, agreement) of a ring without certificates, for nothing here does TLS."""
+    """(ring, terms, agreement as each member holds it, which has its own key)."""
+    who = identities()[:members]
     sites = tuple(
-        RingMember.model_construct(name=NAMES[n], address=f"{NAMES[n]}:1", certificate="") for n in range(members)
+        RingMember.model_construct(name=name, address=f"{name}:1", certificate=canonical(each.certificate).decode())
+        for name, each in zip(NAMES, who, strict=False)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0} | dict(changes)
+    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | dict(changes)
     ring = _SimulatedRing.model_construct(
         federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
     )
     terms = Terms(federation_tag("virtual"), ring.digest, signature(LAYOUT), CLASSES)
-    return ring, terms, agreement_of(ring, terms)
+    return ring, terms, tuple(agreement_of(ring, terms, seals_of(ring, each)) for each in who)
 
 
 class _SimulatedRing(Ring):
@@ -82,9 +97,11 @@ class _RoundLoop(RoundLoop):
         super().__init__(*parts)
         self._process = process
 
-    def enter(self, view):
-        super().enter(view)
-        self._process.note("entered", view)
+    def enter(self, work):
+        if work.extractors and len(self.history) != work.view.start:
+            self._process.note("caught up", work.view.number, tuple(sender for sender, _ in work.extractors))
+        super().enter(work)
+        self._process.note("entered", work.view)
 
     def save(self, work):
         report = super().save(work)
@@ -124,6 +141,7 @@ class Process:
         try:
             self.log = EventLog(folder / "log.jsonl")
             self.audit_log = AuditLog(folder / "audit.jsonl", ring, self.number, terms)
+            self.evidence = Evidence(folder, ring, self.number, terms)
             view_number, saved = checkpoint.reopen(folder, self.site, ring.digest)
         except OSError as error:
             raise BadInput(f"state folder: cannot write there ({error.strerror})") from None
@@ -131,15 +149,17 @@ class Process:
         share = (self.number + 1) / (len(ring.members) + 1)
         state = MemberState(self.dice.getrandbits(63), view_number, saved.rounds, shares=(share, 1 - share))
         start = Start(self.number, state, memory, self.site.samples, verify=world.verify)
-        self.member = Member(world.agreement, start, random.Random(self.dice.getrandbits(64)), self.monotonic())
-        identity = Identity(b"", b"")
+        self.member = Member(
+            world.agreements[self.number], start, random.Random(self.dice.getrandbits(64)), self.monotonic()
+        )
         self.driver = Driver(
-            self.member, ring, self.number, terms, identity, promises, self.audit_log, self.log
+            self.member, ring, self.number, terms, identities()[self.number], promises, self.audit_log, self.log,
+            self.evidence,
         )  # fmt: skip
         self.server = Server(ring, terms, self.driver)
         self._loop = _RoundLoop(
             self, ring, terms, self.site, folder, saved, self.driver, self.audit_log, self.log,
-            lambda report: None, lambda text: self.note("notice", text),
+            lambda report: None, lambda text: self.note("notice", text), DiskBudget(),
         )  # fmt: skip
         self._tick()
 
@@ -244,6 +264,7 @@ class Process:
                     self.driver.close()
                     self.log.close()
                     self.audit_log.close()
+                    self.evidence.close()
         except Killed:
             pass
         self.up, self.mount.dead = False, True
@@ -265,9 +286,9 @@ class World:
         self, members=3, rounds=4, seed=0, network=None, training=0.2, saving=(_STEP, _STEP), verify=False,
         method="fibfl++:warmup=no", operator=None, mistakes=(), **changes,
     ):  # fmt: skip
-        self.ring, self.terms, self.agreement = agreed(members, rounds, method, tuple(sorted(changes.items())))
+        self.ring, self.terms, self.agreements = agreed(members, rounds, method, tuple(sorted(changes.items())))
         for change in mistakes:
-            self.agreement = change.agreed(self.agreement)
+            self.agreements = tuple(map(change.agreed, self.agreements))
         self.seed, self.dice, self.network = seed, random.Random(seed), network or Network()
         self.now, self.operator, self.mistakes = 0.0, operator, mistakes
         self.training, self.saving, self.verify = dict.fromkeys(range(members), training), saving, verify

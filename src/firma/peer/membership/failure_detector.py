@@ -6,8 +6,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from firma.peer.membership.views import View
+from firma.peer.membership.views import Seat, View
 from firma.peer.wire.heartbeat import ASKING, FINISHED, LEAVING, PROBING, RUNNING, STALLED, WAITING, Heartbeat
+from firma.peer.wire.terms import Tag
+
+_MISDEEDS = 3  # after which a member that misbehaves is suspected
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,11 @@ class FailureDetector:
     last_heard: dict[int, float] = field(default_factory=dict)
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     trouble: dict[int, str] = field(default_factory=dict)  # what last went wrong in reaching a member
+    complaints: dict[int, str] = field(default_factory=dict)  # this member's own, of the present view, in words
+    barred: frozenset[int] = frozenset()  # members that are not let in yet, because their lines do not work
     _arrived: dict[int, float] = field(default_factory=dict)  # when the last heartbeat came
+    _placed: dict[int, float] = field(default_factory=dict)  # when a member last said that it is somewhere else
+    _misdeeds: dict[int, list[tuple[float, str]]] = field(default_factory=dict)  # when, and what; the last few
 
     def heard(self, member: int, now: float) -> None:
         """Anything arrived from a member."""
@@ -41,7 +48,23 @@ class FailureDetector:
         if heartbeat.status != PROBING:
             self.heard(member, now)
             self.trouble.pop(member, None)
+            before = self.heartbeats.get(member)
+            if before is None or _place(before) != _place(heartbeat):
+                self._placed[member] = now
             self.heartbeats[member], self._arrived[member] = heartbeat, now
+
+    def placed(self, member: int) -> float:
+        """Since when a member has said that it is where it is."""
+        return self._placed.get(member, self.started)
+
+    def misbehaved(self, member: int, why: str, now: float) -> None:
+        """A member did what no honest one does, such as sending absurd values; if it persists, it is suspected."""
+        self._misdeeds[member] = [*self._misdeeds.get(member, []), (now, why)][-_MISDEEDS:]
+
+    def persists(self, member: int, since: float) -> str:
+        """What a member has done again and again since then; "" if it has not."""
+        found = [why for when, why in self._misdeeds.get(member, []) if when >= since]
+        return f"{found[-1]}, {_MISDEEDS} times" if len(found) >= _MISDEEDS else ""
 
     def alive(self, now: float) -> list[int]:
         """Members that are there, this one included."""
@@ -57,10 +80,17 @@ class FailureDetector:
         others = [n for n in self.alive(now) if n != self.me and self.heartbeats[n].status in working]
         return [n for n in others if self.heartbeats[n].tag[0] >= max(view_number, 1)]
 
-    def asking(self, view_number: int, now: float) -> list[int]:
-        """Members that want a seat and know the present view."""
-        last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me}
-        return [n for n, heartbeat in last.items() if heartbeat.status == ASKING and heartbeat.tag[0] == view_number]
+    def asking(self, view_number: int, now: float, view: View | None = None) -> list[int]:
+        """Members that want a seat, know the present view, do not have one in it, and may have one."""
+        last = {n: self.heartbeats[n] for n in self.alive(now) if n != self.me and n not in self.barred}
+        seats = view.ring if view is not None else ()
+        return [
+            n
+            for n, heartbeat in last.items()
+            if heartbeat.status == ASKING
+            and heartbeat.tag[0] == view_number
+            and Seat(n, heartbeat.process) not in seats
+        ]
 
     def finished(self, view: View) -> list[int]:
         """Members of the view that have completed all rounds in it."""
@@ -95,7 +125,13 @@ class FailureDetector:
             elif seat.member in neighbours and self.silent(seat.member, now, since):
                 trouble = self.trouble.get(seat.member, "no answer")
                 found[seat.member] = f"{name} has been silent for {self.patience.silence:g} s ({trouble})"
+            elif seat.member in self.complaints:
+                found[seat.member] = self.complaints[seat.member]
         return found
 
     def _here(self, member: int) -> bool:
         return member in self.heartbeats and self.heartbeats[member].status != LEAVING
+
+
+def _place(beat: Heartbeat) -> tuple[int, Tag, int]:
+    return beat.process, beat.tag, beat.doing

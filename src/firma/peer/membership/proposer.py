@@ -5,24 +5,25 @@ view propose when everybody is there, or a quorum after `gathering` seconds. The
 once, the others later, and all later after every vain proposal, so that no two keep crossing each other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
-from firma.mixing.ring_order import similarity, two_opt
+from firma.mixing.ring_order import ring_cost, similarity, two_opt
 from firma.peer.membership.failure_detector import FailureDetector
-from firma.peer.membership.paxos import beginning
-from firma.peer.membership.views import Compose, MemberState, PaxosState, Rules
+from firma.peer.membership.restraint import TURN
+from firma.peer.membership.views import MemberState, Rules, Seals, Voter
 from firma.peer.ring_file import Ring
 
 _SOONEST = 0.05  # seconds between two looks
+_ROUNDING = 1e-9  # by which the cost of an order may differ between machines
 _AGAIN = 0.3  # seconds until a member that is there, but has not answered, is asked again
 
 
 @dataclass(frozen=True, slots=True)
-class Propose:
+class Ask:
     """Start a proposal for the next view."""
 
     why: str
@@ -59,19 +60,23 @@ class Say:
     text: str
 
 
-Move = Propose | Settle | Abandon | Repeat | Inform | Say
+Move = Ask | Settle | Abandon | Repeat | Inform | Say
 
 
 class Proposer:
     """Decides on each look what to do about the next view; `Member` carries it out."""
 
-    def __init__(self, detector: FailureDetector, rules: Rules, state: PaxosState, random: Random, now: float) -> None:
-        self._detector, self._rules, self._random = detector, rules, random
+    def __init__(
+        self, detector: FailureDetector, rules: Rules, state: Voter, random: Random, now: float,
+        welcome: Callable[[int, float], bool],
+    ) -> None:  # fmt: skip
+        self._detector, self._rules, self._random, self._welcome = detector, rules, random, welcome
         self._patience = detector.patience
         self._due: float | None = None  # when this member proposes, if the reason lasts
         self._proposed = self._repeated = self._nudged = now
         self._promised, self._promised_at = state.memory.promised, float("-inf")
         self._view_number, self._tries = state.view_number, 0  # proposals for the view after this one
+        self._learnt = float("-inf")  # when it learnt of that view
         self._overdue = 0  # rounds since a member asked for a seat
         self._condition = ""
 
@@ -80,7 +85,7 @@ class Proposer:
         return min(max(self._patience.silence / 20, _SOONEST), 1.0 if seated else 0.1)
 
     def look(
-        self, state: PaxosState, neighbours: tuple[int, ...], view_began: float, finished: bool, now: float
+        self, state: Voter, neighbours: tuple[int, ...], view_began: float, finished: bool, now: float
     ) -> list[Move]:
         """What to do now; `neighbours` are this member's in the view that began at `view_began`.
 
@@ -89,7 +94,7 @@ class Proposer:
         if state.memory.promised != self._promised:
             self._promised, self._promised_at = state.memory.promised, now
         if state.view_number != self._view_number:
-            self._view_number, self._tries = state.view_number, 0
+            self._view_number, self._tries, self._learnt = state.view_number, 0, now
         others = [n for n in self._detector.alive(now) if n != state.me]
         behind = tuple(n for n in others if self._detector.knows(n) != state.view_number)
         moves: list[Move] = [Inform(behind)] if behind else []
@@ -105,9 +110,10 @@ class Proposer:
             moves.append(self._propose(why, now))
         return moves
 
-    def between_rounds(self, state: PaxosState, now: float) -> list[Move]:
+    def between_rounds(self, state: Voter, now: float) -> list[Move]:
         """Let in members that ask. The first member does so; the next one only if that comes to nothing."""
-        asking = self._detector.asking(state.view_number, now)
+        wanting = self._detector.asking(state.view_number, now, state.memory.view)
+        asking = [n for n in wanting if self._welcome(n, now)]
         self._overdue = self._overdue + 1 if asking else 0
         if self._overdue <= self._rank(now) or state.frozen:
             return []
@@ -115,16 +121,16 @@ class Proposer:
         names = ", ".join(self._detector.names[n] for n in asking)
         return [self._propose(f"{names} asked for a seat", now)]
 
-    def _propose(self, why: str, now: float) -> Propose:
+    def _propose(self, why: str, now: float) -> Ask:
         self._proposed = self._repeated = self._nudged = now
         self._due = None
         self._tries += 1
-        return Propose(why)
+        return Ask(why)
 
-    def _tend(self, state: PaxosState, now: float) -> list[Move]:
+    def _tend(self, state: Voter, now: float) -> list[Move]:
         """A proposal is under way: repeat, settle or abandon it."""
         others = set(self._detector.alive(now)) - {state.me}
-        answered = {n for n, _ in state.promises} if state.value is None else set(state.consents)
+        answered = state.answered
         waited, grace = now - self._proposed, self._patience.silence / 2
         moves: list[Move] = []
         if state.value is None and (others <= answered or waited > grace):
@@ -141,13 +147,14 @@ class Proposer:
         return moves
 
     def _reason(
-        self, state: PaxosState, neighbours: tuple[int, ...], view_began: float, now: float
+        self, state: Voter, neighbours: tuple[int, ...], view_began: float, now: float
     ) -> tuple[str | None, list[Move]]:
         """Why a new view is needed, if that is for this member to propose and can be had; and what to tell."""
         detector, alive = self._detector, self._detector.alive(now)
         if state.seated:
             return self._reason_with_a_seat(state, neighbours, view_began, now)
-        if detector.at_work(state.view_number, now):
+        working = len(detector.at_work(state.view_number, now)) > self._rules.insiders  # one alone may be lying
+        if working or now - self._learnt < self._patience.silence / 2:  # heartbeats of a new view may not have come yet
             return None, self._say("waiting to be let in")
         missing = [detector.names[n] for n in range(len(detector.names)) if n not in alive]
         if not missing:
@@ -158,7 +165,7 @@ class Proposer:
         return None, self._say(f"waiting for {', '.join(missing)}")
 
     def _reason_with_a_seat(
-        self, state: PaxosState, neighbours: tuple[int, ...], view_began: float, now: float
+        self, state: Voter, neighbours: tuple[int, ...], view_began: float, now: float
     ) -> tuple[str | None, list[Move]]:
         detector, view = self._detector, state.memory.view
         assert view is not None  # a member with a seat has a view
@@ -177,10 +184,10 @@ class Proposer:
         self._condition = ""
         return None, []
 
-    def _others_turn(self, state: PaxosState, now: float) -> bool:
+    def _others_turn(self, state: Voter, now: float) -> bool:
         """Whether another member is proposing, and has not had the time after which it abandons that."""
         proposer = state.memory.promised[1]
-        return proposer not in (-1, state.me) and now - self._promised_at < 1.5 * self._patience.silence
+        return proposer not in (-1, state.me) and now - self._promised_at < TURN * self._patience.silence
 
     def _rank(self, now: float) -> int:
         """This member's place among those that are there."""
@@ -196,24 +203,37 @@ class Proposer:
         return [Say(text)] if new else []
 
 
-def rules_of(ring: Ring) -> Rules:
-    """How the members of a ring agree on a view: the same states always give the same view."""
-    return Rules(len(ring.members), ring.needed, _compose(ring))
+def rules_of(ring: Ring, seals: Seals) -> Rules:
+    """How the members of a ring agree on a view: the same promises always give the same view."""
 
+    def order(states: Mapping[int, MemberState]) -> tuple[int, ...]:
+        return agreed_order(ring, states)
 
-def _compose(ring: Ring) -> Compose:
-    def compose(number: int, states: Mapping[int, MemberState]) -> tuple[int, tuple[int, ...]] | None:
-        ready = {member: states[member] for member in sorted(states) if states[member].ready}
-        needed = len(ring.members) if number == 1 else ring.needed  # a federation starts with everybody
-        return (beginning(ready), agreed_order(ring, ready)) if len(ready) >= needed else None
+    def same_order(states: Mapping[int, MemberState], other: tuple[int, ...]) -> bool:
+        return as_good_an_order(ring, states, other)
 
-    return compose
+    members = len(ring.members)
+    return Rules(members, ring.needed, seals, order, same_order, ring.insiders, first=members)
 
 
 def agreed_order(ring: Ring, states: Mapping[int, MemberState]) -> tuple[int, ...]:
     """The members in the given order, or by 2-opt of their class proportions, computed for each view."""
     members = tuple(sorted(states))
-    if ring.row.order == "given" or ring.proportions == "none" or not all(states[n].shares for n in members):
+    if not _is_computed(ring, states):
         return members
     shares = np.array([states[member].shares for member in members])
     return tuple(members[place] for place in two_opt(similarity(shares, ring.hyper.ring_cost)))
+
+
+def as_good_an_order(ring: Ring, states: Mapping[int, MemberState], other: tuple[int, ...]) -> bool:
+    """Whether an order is the agreed one, or as good: another machine may round another way, and 2-opt branch there."""
+    members, own = tuple(sorted(states)), agreed_order(ring, states)
+    if other == own or not _is_computed(ring, states):
+        return other == own
+    alike = similarity(np.array([states[member].shares for member in members]), ring.hyper.ring_cost)
+    costs = [ring_cost(alike, [members.index(member) for member in order]) for order in (own, other)]
+    return costs[1] <= costs[0] + _ROUNDING
+
+
+def _is_computed(ring: Ring, states: Mapping[int, MemberState]) -> bool:
+    return ring.row.order != "given" and ring.proportions != "none" and all(state.shares for state in states.values())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from firma.mixing.kind import kind_of, partners
+from firma.peer.runtime.catching_up import STEP
 from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.terms import Tag
 from firma.protocol import Expected, Message
@@ -78,10 +79,11 @@ class Inbox:
 
     sequence: ExchangeSequence
     now: Tag
+    holders: tuple[int, ...] = ()  # members that are to bring this one to the round where the view starts
     held: dict[tuple[int, Tag], tuple[bytes, Message]] = field(default_factory=dict)
     _last: dict[tuple[int, Tag], bytes] = field(default_factory=dict)
 
-    def admit(self, sender: int, header: Header) -> Verdict:
+    def admit(self, sender: int, header: Header) -> Verdict:  # noqa: PLR0911, one case per verdict
         """What to do with a message: take it, or why not."""
         number = self.sequence.view_number
         if header.tag[0] != number:  # of a view that is over, or of one that this member does not know yet
@@ -89,6 +91,8 @@ class Inbox:
         known = self.held.get((sender, header.tag), (self._last.get((sender, header.tag)),))[0]
         if known is not None:
             return "have" if known == header.digest else "misfit"
+        if header.tag[2] == STEP:
+            return self._catching_up(sender, header)
         if not self.sequence.known(header.tag):
             return "future"
         ahead = self.sequence.index(header.tag) - self.sequence.index(self.now)
@@ -99,15 +103,39 @@ class Inbox:
         expected = self.sequence.expected(sender, header.tag)
         return "take" if expected is not None and _fits(expected, header) else "misfit"
 
+    def _catching_up(self, sender: int, header: Header) -> Verdict:
+        """An extractor for a member that is behind: taken from those that are to send it, until they have."""
+        if sender not in self.holders or header.tag[1] != self.now[1]:
+            return "stale"
+        return "take" if _fits(Expected(0, self.sequence.elements), header) else "misfit"
+
+    def brought(self) -> tuple[tuple[int, Message], ...]:
+        """What is to bring this member to where the view starts, by sender, as far as it is here."""
+        tag = (self.sequence.view_number, self.now[1], STEP)
+        return tuple((sender, self.held[sender, tag][1]) for sender in self.holders if (sender, tag) in self.held)
+
+    def caught_up(self) -> None:
+        """No more of them are taken."""
+        self.held = {key: held for key, held in self.held.items() if key[1][2] != STEP}
+        self.holders = ()
+
     def store(self, sender: int, header: Header, message: Message) -> None:
         """Store a message that was admitted; a second copy that came at the same time changes nothing."""
         current = header.tag[0] == self.sequence.view_number
+        if header.tag[2] == STEP:
+            if current and sender in self.holders:
+                self.held.setdefault((sender, header.tag), (header.digest, message))
+            return
         if current and self.sequence.index(header.tag) >= self.sequence.index(self.now):
             self.held.setdefault((sender, header.tag), (header.digest, message))
 
+    def missing(self, senders: tuple[int, ...], tag: Tag) -> tuple[int, ...]:
+        """Those of the senders whose message has not arrived."""
+        return tuple(sender for sender in senders if (sender, tag) not in self.held)
+
     def take(self, senders: tuple[int, ...], tag: Tag) -> dict[int, Message] | None:
         """One message from each sender, if all have arrived; they are then remembered by their digest only."""
-        if any((sender, tag) not in self.held for sender in senders):
+        if self.missing(senders, tag):
             return None
         self._last = {(sender, tag): self.held[sender, tag][0] for sender in senders}
         return {sender: self.held.pop((sender, tag))[1] for sender in senders}

@@ -1,39 +1,47 @@
-"""The audit log: everything that left this site, read off the bytes that were sent, and the verdict on it."""
+"""The audit log: everything that left this site, read off the bytes that were sent, and the verdict on it.
 
+It stays within its disk budget (`rotating_lines`). Before the oldest part goes, the verdict on it is added to
+`audit.jsonl.summary`: receivers and bytes, names of tensors and numbers, and every breach. So an audit always covers
+the whole run; of its oldest part it no longer has each message.
+"""
+
+import hashlib
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from firma.atomic_files import replace_synced
 from firma.encoding import size as encoded_size
 from firma.errors import BadInput
 from firma.peer.ring_file import Ring
-from firma.peer.runtime.json_lines import appended, lines_of
+from firma.peer.runtime.disk_budget import LOG
+from firma.peer.runtime.json_lines import lines_of
+from firma.peer.runtime.rotating_lines import RotatingLines, parts
 from firma.peer.wire.message import decode_header
 from firma.peer.wire.terms import Tag, Terms
 
 _SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extractor's, and vectors mixed with it
-AGREED = ("accuracy", "weight", "rounds", "proportions", "digests")  # the only numbers beside the extractor
+# The only numbers beside the extractor; statements are members' signatures under the ring file.
+AGREED = ("accuracy", "weight", "rounds", "proportions", "digests", "statements")
 
 
 class AuditLog:
     """Appends a line for every message before it leaves."""
 
-    def __init__(self, path: Path, ring: Ring, me: int, terms: Terms) -> None:
+    def __init__(self, path: Path, ring: Ring, me: int, terms: Terms, budget: int = LOG) -> None:
         self._ring, self._terms, self._lock = ring, terms, threading.Lock()
-        self._file = appended(path)
         tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
-        self._line(
-            {
-                "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
-                "members": len(ring.members), "extractor": tensors,
-            }
-        )  # fmt: skip
+        head = {
+            "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
+            "members": len(ring.members), "extractor": tensors,
+        }  # fmt: skip
+        self._file = RotatingLines(path, budget, lambda: (json.dumps(head),), lambda old: _summarise(path, old))
+        self._line(head)
         self.sent = 0
         self._sent_to: Counter[str] = Counter()
 
@@ -74,12 +82,11 @@ class AuditLog:
 
     def _line(self, facts: Mapping[str, Any]) -> None:
         with self._lock:
-            self._file.write(json.dumps(facts) + "\n")
-            self._file.flush()
+            self._file.write(json.dumps(facts))
 
     def close(self) -> None:
         """No more lines. A line that could not be written was reported then."""
-        with self._lock, suppress(OSError):
+        with self._lock:
             self._file.close()
 
 
@@ -98,40 +105,95 @@ class AuditReport:
 
 
 def audit(path: Path) -> AuditReport:
-    """Read an audit file; anything but the extractor, vectors mixed with it, and agreed numbers is a breach.
+    """Read an audit file and its older parts; anything but the extractor, vectors mixed with it, and agreed numbers is
+    a breach.
 
     A line that was cut off by a crash or a full disk is reported, and is no breach: a message leaves only after all of
     its line is written. Any other line that cannot be read is a breach.
     """
     try:
-        lines = list(lines_of(path))
-        values = [line.value for line in lines if line.value is not None]
-        header = next(value for value in values if "extractor" in value)
-        allowed: dict[str, list[int]] = header["extractor"]
-        classes: int = header["classes"]
-        members: int = header.get("members", 0)
-        sent = [value for value in values if "to" in value]
-        receivers: dict[str, int] = {}
-        for line in sent:
-            receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
-        breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
-        tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
-        numbers = {number for line in sent for number in line["numbers"]}
-        site, size = header["site"], sum(line["bytes"] for line in sent)
+        found = parts(path) or [path]
+        summary = _summary(path)
+        if summary is not None and found[0] != path and _sha256(found[0]) == summary["last"]:
+            del found[0]  # it was summarised, and a crash left it there
+        reports = [_audit_part(each, "" if each == path else f" of {each.name}") for each in found]
+        if summary is not None:
+            reports.insert(0, AuditReport(**{key: _plain(value) for key, value in summary["report"].items()}))
+        return _joined(reports)
     except OSError as error:
         raise BadInput(f"audit file {str(path)!r}: cannot be read ({error.strerror})") from None
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         raise BadInput(
             f"{str(path)!r} is not an audit file, or is damaged; pass the audit.jsonl of a state folder"
         ) from None
+
+
+def _audit_part(path: Path, where: str) -> AuditReport:
+    lines = list(lines_of(path))
+    values = [line.value for line in lines if line.value is not None]
+    header = next(value for value in values if "extractor" in value)
+    allowed: dict[str, list[int]] = header["extractor"]
+    classes: int = header["classes"]
+    members: int = header.get("members", 0)
+    sent = [value for value in values if "to" in value]
+    receivers: dict[str, int] = {}
+    for line in sent:
+        receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
+    breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
+    tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
+    numbers = {number for line in sent for number in line["numbers"]}
+    site, size = header["site"], sum(line["bytes"] for line in sent)
     damaged = [line for line in lines if line.value is None]
-    breaches += [f"line {line.number} is damaged: nobody can say what it recorded" for line in damaged
+    breaches += [f"line {line.number}{where} is damaged: nobody can say what it recorded" for line in damaged
                  if not line.cut_off]  # fmt: skip
-    unfinished = [f"line {line.number} was cut off after {line.size} bytes" for line in damaged if line.cut_off]
+    unfinished = [f"line {line.number}{where} was cut off after {line.size} bytes" for line in damaged if line.cut_off]
     return AuditReport(
         site, len(sent), size, receivers, tuple(sorted(tensors)), tuple(sorted(numbers)), tuple(breaches),
         tuple(unfinished),
     )  # fmt: skip
+
+
+def _joined(reports: Sequence[AuditReport]) -> AuditReport:
+    receivers: Counter[str] = Counter()
+    for each in reports:
+        receivers.update(each.receivers)
+    return AuditReport(
+        reports[-1].site, sum(each.messages for each in reports), sum(each.size for each in reports), dict(receivers),
+        tuple(sorted({name for each in reports for name in each.tensors})),
+        tuple(sorted({name for each in reports for name in each.numbers})),
+        tuple(breach for each in reports for breach in each.breaches),
+        tuple(line for each in reports for line in each.unfinished),
+    )  # fmt: skip
+
+
+def _summarise(path: Path, oldest: Path) -> None:
+    """Add the verdict on the oldest part to the summary, once, whenever the process is killed."""
+    summary, digest = _summary(path), _sha256(oldest)
+    if summary is not None and summary["last"] == digest:
+        return
+    before = [AuditReport(**{key: _plain(value) for key, value in summary["report"].items()})] if summary else []
+    try:
+        report = _joined([*before, _audit_part(oldest, " of a part that is gone")])
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        report = _joined([*before, AuditReport("", 0, 0, {}, (), (), ("a part that is gone was damaged",))])
+    stored = {"last": digest, "report": asdict(report)}
+    replace_synced(path.with_name(f"{path.name}.summary"), json.dumps(stored).encode(), private=True)
+
+
+def _summary(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.with_name(f"{path.name}.summary").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int, members: int) -> list[str]:
@@ -145,6 +207,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
     most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
     most += 32 * members * ("digests" in line["numbers"])
+    most += 400 * members * ("statements" in line["numbers"])
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

@@ -1,7 +1,8 @@
 """A site's state after each round on disk: written whole, synced, then renamed into place.
 
 Each carries the number of the view in which it was made. When a later view begins at an earlier round, that round's
-checkpoint is marked with the view and the rounds after it are dropped: the newest is the last round of the newest view.
+checkpoint is marked with the view, and the rounds after it are set aside (`superseded-…`) until they have been reached
+again: the newest is the last round of the newest view, and nothing is deleted that is newer than what is newly saved.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from firma.peer.runtime.participation import Parts, packed, unpacked
 from firma.training.backend import portable, portable_items, resume
 from firma.training.local_step import upgraded
 
-_PREFIX, _FACTS = "round-", "state.json"
+_PREFIX, _ASIDE, _FACTS = "round-", "superseded-", "state.json"
 _DTYPES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
@@ -50,7 +51,7 @@ def write(
     folder: Path, site: LocalSite, ring: bytes, epoch: int, order: tuple[int, ...], history: History, keep: int,
     parts: Parts = (),
 ) -> Path:  # fmt: skip
-    """Save the site after round len(history); the last `keep` checkpoints stay, for other members may be behind."""
+    """Save the site after round len(history); the last `keep` up to it stay, for other members may be behind."""
     rounds = len(history)
     target = folder / f"{_PREFIX}{rounds:06d}"
     facts = {
@@ -61,8 +62,11 @@ def write(
         with whole_folder(target, private=True) as draft:
             facts["sha256"] = _write_tensors(draft / "state.safetensors", site)
             write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode(), private=True)
-        for old in _found(folder)[:-keep]:
+        for old in [path for path in _found(folder) if _rounds(path) <= rounds][:-keep]:
             remove_whole(old)
+        for old in folder.glob(f"{_ASIDE}[0-9]*"):
+            if int(old.name.removeprefix(_ASIDE)) <= rounds:
+                remove_whole(old)
     except OSError as error:
         raise BadInput(
             f"state folder {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); "
@@ -72,26 +76,32 @@ def write(
 
 
 def mark(folder: Path, rounds: int, epoch: int) -> None:
-    """A view begins at this round: mark its checkpoint, then drop the rounds after it. Safe to be cut short."""
+    """A view begins at this round: mark its checkpoint, then set the rounds after it aside. Safe to be cut short."""
     path = folder / f"{_PREFIX}{rounds:06d}" / _FACTS
     try:
         if path.exists():
             facts: dict[str, Any] = json.loads(path.read_text())
             replace_synced(path, json.dumps(facts | {"epoch": epoch}, indent=1).encode(), private=True)
-        _drop_after(folder, rounds)
+        _set_aside_after(folder, rounds)
     except OSError as error:
         raise BadInput(f"state folder {str(folder)!r}: cannot write there ({error.strerror}); make room") from None
 
 
 def tidy(folder: Path) -> tuple[int, int]:
-    """(view, rounds) of the newest checkpoint; what an older view or a crash left behind is dropped. (0, 0): none."""
-    for left in [*folder.glob(f".{_PREFIX}*.draft"), *folder.glob(f".{_PREFIX}*.gone")]:
+    """(view, rounds) of the newest checkpoint; (0, 0): none. What an older view left behind is set aside, and what a
+    crash left of files in the middle of being written or removed is dropped.
+    """
+    for left in [
+        *folder.glob(f".{_PREFIX}*.draft"),
+        *folder.glob(f".{_PREFIX}*.gone"),
+        *folder.glob(f".{_ASIDE}*.gone"),
+    ]:
         shutil.rmtree(left, ignore_errors=True)
     marks = [(_epoch(path), _rounds(path)) for path in _found(folder)]
     if not marks:
         return 0, 0
     newest = max(marks)
-    _drop_after(folder, newest[1])
+    _set_aside_after(folder, newest[1])
     return newest
 
 
@@ -170,6 +180,21 @@ def begin(site: LocalSite, folder: Path) -> None:
     site.derive_head()
 
 
+def take_over(site: LocalSite, old: Path, old_ring: bytes, state: Path, ring: bytes, done: int) -> int:
+    """Begin a state folder after round `done` with what another one has, head and optimiser state included.
+
+    Returns the round that was taken: `done`, or else the nearest. Rounds that it lacks are None in its history.
+    """
+    if not any_in(old):
+        raise BadInput(f"--begin-with {str(old)!r} holds no checkpoint")
+    saved = read(old, nearest(old, done), old_ring)
+    restore(site, saved)
+    history = (list(saved.history) + [None] * done)[:done]
+    parts = (list(saved.parts) + [None] * done)[:done]
+    write(state, site, ring, 0, (), history, 1, parts)
+    return saved.rounds
+
+
 def restore(site: LocalSite, saved: Saved) -> None:
     """Put a site back into the state that was saved."""
     resume(site.backend, site.client, upgraded(saved.tensors, site.client))
@@ -227,7 +252,11 @@ def _damaged(path: Path, error: Exception) -> str:
     return f"checkpoint {str(path)!r}: cannot be used ({error}); remove it to continue from the round before"
 
 
-def _drop_after(folder: Path, rounds: int) -> None:
+def _set_aside_after(folder: Path, rounds: int) -> None:
+    """Rename the checkpoints of later rounds; of two of one round the one that was set aside last stays."""
     for path in _found(folder):
         if _rounds(path) > rounds:
-            remove_whole(path)
+            aside = folder / f"{_ASIDE}{_rounds(path):06d}"
+            if aside.exists():
+                remove_whole(aside)
+            path.rename(aside)

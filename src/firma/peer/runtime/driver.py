@@ -35,7 +35,11 @@ from firma.peer.runtime.events import (
     HeartbeatAnswered,
     HeartbeatArrived,
     LogEvent,
+    Moved,
     Notice,
+    Probe,
+    ProbeArrived,
+    Probed,
     Progressed,
     Refused,
     Remember,
@@ -47,12 +51,14 @@ from firma.peer.runtime.events import (
     Unreachable,
     Work,
 )
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client
 from firma.peer.wire.control import encode_control, numbers_in
-from firma.peer.wire.heartbeat import Heartbeat
+from firma.peer.wire.heartbeat import PROBING, Heartbeat
 from firma.peer.wire.message import Header, Verdict
+from firma.peer.wire.message_signature import SIZE, signer, with_signature
 from firma.peer.wire.terms import Tag, Terms
 from firma.protocol import Message
 
@@ -65,13 +71,16 @@ class Driver:
 
     def __init__(
         self, member: Member, ring: Ring, me: int, terms: Terms, identity: Identity, promises: Promises,
-        audit_log: AuditLog, log: EventLog,
+        audit_log: AuditLog, log: EventLog, evidence: Evidence | None = None, waiting: bool = False,
     ) -> None:  # fmt: skip
         self.work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._member, self._terms, self._promises, self._audit_log, self._log = member, terms, promises, audit_log, log
+        self._evidence, self._kept = evidence, True
+        self._sign, self._signed = signer(identity, terms.ring), (b"", b"")  # the last header, and the same signed
         self._lock = threading.Lock()
         self._timeout = max(min(ring.patience / 5, 5.0), 0.5)  # seconds for a heartbeat to be answered
         self._client = Client(identity, ring, me, terms, self)
+        self._waiting = waiting  # until `begin`, this site only looks: it promises, takes and sends nothing
 
     def on(self, event: Event) -> _Answer:
         """Report an event; returns the answer for the caller, where the event has one."""
@@ -81,7 +90,9 @@ class Driver:
             send()
         return answer
 
-    def _carry_out(self, actions: list[Action]) -> tuple[_Answer, list[Callable[[], object]]]:
+    def _carry_out(  # noqa: PLR0912, one case per action
+        self, actions: list[Action]
+    ) -> tuple[_Answer, list[Callable[[], object]]]:
         """Do what is to be done at once; returns the answer and what is to be sent, both recorded."""
         answer: _Answer = None
         sends: list[Callable[[], object]] = []
@@ -109,6 +120,8 @@ class Driver:
                     stamped = replace(heartbeat, clock=time.time())
                     send = self._client.last_heartbeat if last else self._client.heartbeat
                     sends.append(partial(send, stamped, _LAST if last else self._timeout))
+                case Probe(to):
+                    sends.append(partial(self._client.probe, to, 2 * self._timeout))
                 case CancelSends(view_number):
                     self._client.cancel(view_number)
                 case LogEvent(name, facts):
@@ -142,6 +155,12 @@ class Driver:
         with self._lock:
             return self._member.pause(time.monotonic())
 
+    def begin(self) -> None:
+        """From now on this site takes part."""
+        with self._lock:
+            self._member.begin(time.monotonic())
+            self._waiting = False
+
     def run_clock(self, stop: threading.Event, each: Callable[[], None]) -> None:
         """Tick until the run ends; `each` is called with every tick. A mistake in the machine ends the run."""
         try:
@@ -160,8 +179,15 @@ class Driver:
 
     def send(self, to: int, tag: Tag, header: bytes, body: Bytes) -> None:
         """Record a message and have it delivered; `OSError` if it cannot be recorded, and then it is not sent."""
-        self._audit_log.record_message(to, tag, header, body.nbytes)
-        self._client.send(to, tag, header, body)
+        self._audit_log.record_message(to, tag, header, SIZE + body.nbytes)
+        if self._signed[0] is not header:  # a message often goes to two members
+            self._signed = header, with_signature(self._sign, tag, header)
+        self._client.send(to, tag, self._signed[1], body)
+
+    def exchange_statements(self, member: int, raw: bytes, timeout: float) -> bytes:
+        """Hand statements to a member and get its own; they are recorded like everything that leaves this site."""
+        self._audit_log.record_control(member, ["statements"], len(raw))
+        return self._client.statements(member, raw, timeout)
 
     def close(self) -> None:
         """Say that this member stops, and close the connections."""
@@ -172,23 +198,55 @@ class Driver:
 
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """See `server.Receiver`."""
+        if self._waiting:
+            process = self._member.paxos.own.process
+            return Heartbeat(
+                self._terms.federation, self._terms.ring, self._terms.signature.digest, process, (0, 0, 0), time.time(),
+                PROBING,
+            )  # fmt: skip
         answer = self.on(HeartbeatArrived(sender, heartbeat))
         assert isinstance(answer, Heartbeat)  # every heartbeat is answered
         return replace(answer, clock=time.time())
 
     def control(self, sender: int, message: ControlMessage) -> bytes:
         """See `server.Receiver`."""
-        answer = self.on(ControlArrived(sender, message))
+        answer = None if self._waiting else self.on(ControlArrived(sender, message))
         return answer if isinstance(answer, bytes) else b""
 
     def announced(self, sender: int, header: Header) -> Verdict:
         """See `server.Receiver`."""
+        if self._waiting:
+            return "early"
         answer = self.on(Announced(sender, header))
         return cast(Verdict, answer)  # every header is answered
 
-    def progressed(self, sender: int) -> None:
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
         """See `server.Receiver`."""
-        self.on(Progressed(sender))
+        self.on(Progressed(sender, tag, share))
+
+    def probed(self, sender: int) -> None:
+        """See `server.Receiver`."""
+        self.on(ProbeArrived(sender))
+
+    def call_back(self, sender: int) -> str:
+        """See `server.Receiver`."""
+        return self._client.call_back(sender)
+
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """See `server.Receiver`; a disk that is full costs the evidence, not the message."""
+        if self._evidence is None:
+            return
+        try:
+            self._evidence.keep(sender, header, raw, signature, body)
+            self._kept = True
+        except OSError as error:
+            if self._kept:
+                text = f"warning: evidence of what others send cannot be kept ({error.strerror}); make room"
+                self._log.event("notice", {"says": text})
+                self.work.put(Notice(text))
+            self._kept = False
+        except ValueError:  # it is closed: this member is leaving
+            pass
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """See `server.Receiver`."""
@@ -219,6 +277,14 @@ class Driver:
     def refused(self, member: int, tag: Tag, why: str) -> None:
         """See `client.Outcomes`."""
         self.on(Refused(member, tag, why))
+
+    def moved(self, member: int, tag: Tag, share: float) -> None:
+        """See `client.Outcomes`."""
+        self.on(Moved(member, tag, share))
+
+    def probe_answered(self, member: int) -> None:
+        """See `client.Outcomes`."""
+        self.on(Probed(member))
 
     def alive(self, member: int) -> None:
         """See `client.Outcomes`."""

@@ -71,6 +71,31 @@ class Progressed:
     """A part of a message arrived, or an answer to one: its sender is alive."""
 
     sender: int
+    tag: Tag | None = None  # of the message that is arriving
+    share: float = 0.0  # of it that is here
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A share of a message has left this machine."""
+
+    to: int
+    tag: Tag
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeArrived:
+    """A member called with as many bytes as a message has: what it sends arrives here."""
+
+    sender: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """A member answered this member's probe: what is sent to it arrives there."""
+
+    member: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +117,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A member will never take a message."""
+    """A member does not take a message; it is tried again, at longer and longer intervals."""
 
     to: int
     tag: Tag
@@ -159,7 +184,8 @@ class Stopping:
 
 Event = (
     Tick | HeartbeatArrived | HeartbeatAnswered | ControlArrived | ControlAnswered | Announced | Progressed | Arrived
-    | Delivered | Refused | Unreachable | Unmoved | Entered | Trained | Scored | Saved | Failed | Stopping
+    | Moved | ProbeArrived | Probed | Delivered | Refused | Unreachable | Unmoved | Entered | Trained | Scored | Saved
+    | Failed | Stopping
 )  # fmt: skip
 
 
@@ -205,6 +231,13 @@ class SendHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """Send a member as many zeros as a message has bytes, once: `Probed`, or `Unreachable`."""
+
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class CancelSends:
     """Deliver no more messages of views up to this one."""
 
@@ -231,9 +264,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Put the site where a view starts: `Entered`."""
+    """Put the site where a view starts: `Entered`. One that is behind takes over these extractors of that round."""
 
     view: View
+    extractors: tuple[tuple[int, Tensor], ...] = ()  # with the member that sent each
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +279,21 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver a message, again and again until it is acknowledged: `Delivered` or `Refused`."""
+    """Deliver a message, again and again until it is acknowledged: `Delivered`; meanwhile `Moved` and `Refused`."""
 
     to: int
     tag: Tag
     message: Message
+    receipt: bytes = b""  # this member's signature that it has saved the round before
+
+
+@dataclass(frozen=True, slots=True)
+class SendExtractor:
+    """Deliver this site's extractor as it is where the view starts to a member that is behind: `Delivered`."""
+
+    to: int
+    tag: Tag
+    receipt: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,5 +335,5 @@ class Fail:
     error: Exception
 
 
-Work = Notice | Enter | Train | Send | Score | Blend | Save | Finish | Fail
-Action = Answer | AnswerControl | Remember | SendControl | SendHeartbeat | CancelSends | LogEvent | Work
+Work = Notice | Enter | Train | Send | SendExtractor | Score | Blend | Save | Finish | Fail
+Action = Answer | AnswerControl | Remember | SendControl | SendHeartbeat | Probe | CancelSends | LogEvent | Work

@@ -1,6 +1,7 @@
 """Local training at a real site: its data, its model and its head, with the same code and seeds as the simulation."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -263,15 +264,24 @@ class LocalSite:
         mixed = [self.client.memory[name] for name in self._recipe.mixed]
         return torch.cat([*(whole[span] for span in self._spans), *mixed])
 
+    def extractor_in(self, saved: Mapping[str, Tensor]) -> Tensor:
+        """(E,) the same of a checkpoint's tensors, which are in torch's layout."""
+        mixed = [saved[name] for name in self._recipe.mixed]
+        return torch.cat([*(saved["parameters"][span] for span in self._spans), *mixed])
+
     def blend(self, extractor: Tensor, plan: RoundPlan) -> None:
         """Take over a mixed extractor, and the vectors mixed with it; the head stays as it is."""
+        self.adopt(extractor)
+        if overrides(self._recipe.algorithm, "after_mixing"):
+            after_mixing(self.backend, self.client, self._job(plan), plan)
+
+    def adopt(self, extractor: Tensor) -> None:
+        """Take over an extractor, and the vectors mixed with it, as others have them; the head stays as it is."""
         self.parameters = self._with_extractor(extractor)
         at = elements(self._spans)
         for name, size in self._recipe.mixed.items():
             self.client.memory[name].copy_(extractor[at : at + size])
             at += size
-        if overrides(self._recipe.algorithm, "after_mixing"):
-            after_mixing(self.backend, self.client, self._job(plan), plan)
 
     def _with_extractor(self, extractor: Tensor) -> Tensor:
         """(P,) this site's parameters with another extractor, as torch lays them out."""

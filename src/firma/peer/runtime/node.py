@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -25,12 +25,16 @@ from firma.peer.agreed_model import check_consent
 from firma.peer.identity import Identity, validity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
-from firma.peer.membership.views import MemberState
-from firma.peer.ring_file import Ring, ring_toml
+from firma.peer.membership.views import MemberState, Seals
+from firma.peer.ring_file import Continues, Ring, check_continues, read_ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.consent import FAREWELL, Consent, RingStopped
+from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
-from firma.peer.runtime.event_log import DEFAULT_BUDGET, EventLog
+from firma.peer.runtime.event_log import EventLog
+from firma.peer.runtime.events import Fail
+from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
@@ -42,10 +46,14 @@ from firma.peer.runtime.local_training import (
 )
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.participation import Span, spans
-from firma.peer.runtime.promises import Promises, published_proportions
+from firma.peer.runtime.promises import Promises, keep_published_proportions, published_proportions
 from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
-from firma.peer.runtime.site_data import check_inputs, column_notice
-from firma.peer.runtime.state_folder import StateLock, claim
+from firma.peer.runtime.site_data import check_column_types, check_inputs, column_notice
+from firma.peer.runtime.state_folder import StateLock, claim, holder
+from firma.peer.runtime.supervisor import Supervisor
+from firma.peer.signing import seals_of
+from firma.peer.spoken import spoken
+from firma.peer.statement_folder import StatementFolder
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.schedule import RoundPlan, plan
@@ -73,6 +81,7 @@ class Outcome:
     checkpoint: Path
     metrics: Mapping[str, float]  # of the task, on this site's test data after the last round
     participation: tuple[Span, ...] = ()  # who took part in which rounds
+    stopped_by: tuple[str, ...] = ()  # members that asked to stop the ring, if it ended by that
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,8 @@ class Setup:
     model: str | None = None  # MODULE:FUNCTION that this site agrees to run, where the ring file names code
     app: str | None = None  # the Flower app that this site agrees to run, where the ring file names one
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
-    log_budget: int = DEFAULT_BUDGET  # bytes of log.jsonl and its older parts together
+    disk: DiskBudget = field(default_factory=DiskBudget)  # what the state folder may take
+    log_to: TextIO | None = None  # the lines of the log go there too
 
 
 def flower_learner(setup: Setup, me: int) -> Learner:
@@ -121,7 +131,7 @@ def random_process() -> int:
     return secrets.randbits(63)
 
 
-def agreement_of(ring: Ring, terms: Terms) -> Agreement:
+def agreement_of(ring: Ring, terms: Terms, seals: Seals) -> Agreement:
     """What a member's decisions depend on, read off the ring file."""
     row, hyper = ring.row, ring.hyper
 
@@ -130,7 +140,7 @@ def agreement_of(ring: Ring, terms: Terms) -> Agreement:
         return plan(row, hyper, members, ring.rounds, number, ring.seed)
 
     patience = Patience(ring.patience, ring.gathering, ring.stalled)
-    return Agreement(ring.names, ring.rounds, rules_of(ring), patience, planned, terms)
+    return Agreement(ring.names, ring.rounds, rules_of(ring, seals), patience, planned, terms)
 
 
 class Node:
@@ -175,6 +185,7 @@ class Node:
             told.append(text)
             on_notice(text)
 
+        self._statements = self._accepted()
         self._check_certificates(notice)
         if setup.state.exists():  # else it is created after the data are found to be right
             self._claim(notice)
@@ -193,8 +204,8 @@ class Node:
                 f"state folder {where!r} already holds {held} rounds; pass --resume to continue, "
                 "or choose another folder"
             )
-        if setup.begin_with is not None and not checkpoint.any_in(setup.state):
-            checkpoint.begin(self.site, setup.begin_with)
+        if not checkpoint.any_in(setup.state):
+            self._begin(notice)
         promises = Promises(setup.state, ring)
         memory = promises.read()  # whether they are whole and of this ring, before anything is written
         try:
@@ -202,26 +213,83 @@ class Node:
             write_whole(setup.state / SITE_FACTS, json.dumps(stored, indent=1) + "\n", private=True)
             if fitted is not None:  # new data must be scaled in the same way to use the model
                 write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
-            self.log = EventLog(setup.state / LOG, setup.log_budget)
-            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms)
+            self.log = EventLog(setup.state / LOG, setup.disk.log, setup.log_to)
+            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms, setup.disk.log)
+            self.evidence = Evidence(setup.state, ring, self.me, self.terms)
+            state, saved = self._past()
+            self._check_disk(saved.rounds, notice)
             for text in told:
                 self.log.event("notice", {"says": text})
-            state, saved = self._past()
         except OSError as error:
             raise BadInput(f"state folder {str(setup.state)!r}: cannot write there ({error.strerror})") from None
         samples, wire = self.site.samples, setup.wire or ring.wire
         start = Start(self.me, state, memory, samples, wire, setup.verify_gate)
-        self.member = Member(agreement_of(ring, self.terms), start, random.Random(), time.monotonic())
+        self.member = Member(
+            agreement_of(ring, self.terms, seals_of(ring, setup.identity)), start, random.Random(), time.monotonic()
+        )
         self.driver = Driver(
-            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log
+            self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, self.evidence,
+            waiting=True,
         )  # fmt: skip
-        self.server = Server(ring, self.terms, self.driver)
+        self.consent = Consent(
+            ring, self.me, self._statements, self.driver.exchange_statements, self._stop_by_agreement, self._notice,
+            lambda asked: self.log.event("asked to stop", {"by": list(asked), "needed": ring.needed}),
+        )  # fmt: skip
+        self.server = Server(ring, self.terms, self.driver, self._answer_statements)
         self._loop = RoundLoop(
-            ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice
+            ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice,
+            setup.disk,
         )  # fmt: skip
-        self._stop = threading.Event()
+        self._stop, self._on_notice, self._supervisor = threading.Event(), on_notice, Supervisor()
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
         self.site.prepare(plan(ring.row, ring.hyper, 1, ring.rounds, ring.rounds - 1))
+
+    def _accepted(self) -> StatementFolder:
+        """What members have stated, this site's consent among it."""
+        found = StatementFolder(self.ring, self.setup.identity)
+        if self.ring.names[self.me] in found.lacking("accept"):
+            raise BadInput(
+                f"this site has not accepted the ring file (digest in words: {spoken(self.ring.digest)}); read it and "
+                "sign it with firma accept"
+            )
+        return found
+
+    def _begin(self, on_notice: OnNotice) -> None:
+        """Put a site without a state of its own where an earlier ring left it, if there was one."""
+        if self.ring.continues is not None:
+            self._take_over(self.ring.continues, on_notice)
+        elif self.setup.begin_with is not None:
+            checkpoint.begin(self.site, self.setup.begin_with)
+
+    def _take_over(self, continues: Continues, on_notice: OnNotice) -> None:
+        """Begin where the ring that this one continues has left this site."""
+        old = self.setup.begin_with
+        if old is None:
+            raise BadInput(
+                f"the ring file continues an earlier ring after round {continues.round}; pass --begin-with and the "
+                "state folder of that ring"
+            )
+        if not (old / RING_COPY).exists():
+            raise BadInput(f"--begin-with {str(old)!r}: no {RING_COPY} there; pass the --state of the earlier ring")
+        if process := holder(old):
+            raise BadInput(f"--begin-with {str(old)!r} is in use by process {process}; end that ring first")
+        earlier = read_ring(old / RING_COPY)
+        check_continues(self.ring, earlier)
+        keep_published_proportions(old, self.setup.state)
+        state, done = self.setup.state, continues.round
+        taken = checkpoint.take_over(self.site, old, earlier.digest, state, self.ring.digest, done)
+        if taken != done:
+            on_notice(f"warning: this site has no round {done} of the earlier ring; it continues from round {taken}")
+
+    def _check_disk(self, rounds: int, on_notice: OnNotice) -> None:
+        """Say that the budget keeps fewer rounds than the ring may go back."""
+        members = len(self.ring.members)
+        kept = self.setup.disk.kept(self.setup.state / f"round-{rounds:06d}", members)
+        if kept < members + 2:
+            on_notice(
+                f"warning: the disk budget keeps {kept} rounds, and the ring may go back {members + 2}; if it goes "
+                "back further than this site has, this site continues from the oldest round that it kept"
+            )
 
     def _read_data(self, on_notice: OnNotice) -> tuple[dict[str, Any] | None, Standardiser | None]:
         """This site's data, checked: how they are stored, and how they were standardised; None if an app has them."""
@@ -231,6 +299,7 @@ class Node:
             return None, None
         own = load_own(setup.data, ring.task)
         check_inputs(own, setup.data)
+        check_column_types(own, setup.data, ring.task)
         unchecked = column_notice(own, ring.task)
         if unchecked:
             on_notice(f"warning: {unchecked}")
@@ -268,33 +337,79 @@ class Node:
             self._release()
             raise
         clock = threading.Thread(target=self.driver.run_clock, args=(self._stop, self._each_tick), daemon=True)
-        clock.start()
+        consent = threading.Thread(target=self.consent.run, args=(self._stop,), daemon=True)
+        stopped_by: tuple[str, ...] = ()
         facts = {"site": self.ring.names[self.me], "listen": listen, "ring": self.ring.digest.hex()}
         self.log.event("started", facts | self._from)
+        self._supervisor.ready()
+        consent.start()
         try:
+            self.consent.await_all(self._supervisor.alive)
+            self.driver.begin()
+            clock.start()
             loop.run()
+        except RingStopped:
+            stopped_by = self.consent.asked()
+            loop.metrics = loop.metrics or self.site.measure()
+            self._bid_farewell()
         except Exception as error:
             self.log.event("failed", {"why": str(error) or type(error).__name__})
             raise
         finally:
-            self._close(listening, clock)
+            self._close(listening, clock, consent)
         return Outcome(
             tuple(loop.history), tuple(self.ring.names[n] for n in loop.order), self.site.tested,
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
             self.setup.state / f"round-{len(loop.history):06d}", loop.metrics, spans(loop.parts, self.ring.names),
+            stopped_by,
         )  # fmt: skip
+
+    def _answer_statements(self, sender: int, raw: bytes) -> bytes:
+        """A member's statements for this site's, which are recorded."""
+        answer = self.consent.answer(sender, raw)
+        try:
+            self.audit_log.record_control(sender, ["statements"], len(answer))
+        except (OSError, ValueError):  # the disk is full, or the file is closed: what is not recorded is not sent
+            return b""
+        return answer
+
+    def _notice(self, text: str) -> None:
+        """Tell the operator, from any thread."""
+        self.log.event("notice", {"says": text})
+        self._on_notice(text)
+
+    def _stop_by_agreement(self) -> None:
+        """A quorum has asked: end after the work in hand."""
+        self.driver.work.put(Fail(RingStopped()))
+
+    def _bid_farewell(self) -> None:
+        """Make sure that the members that are there know why this one ends."""
+        asked, rounds = ", ".join(self.consent.asked()), len(self._loop.history)
+        self._notice(f"the ring is stopped after round {rounds} of {self.ring.rounds}, as {asked} asked")
+        self.log.event("stopped by agreement", {"by": list(self.consent.asked()), "rounds": rounds})
+        end = time.monotonic() + FAREWELL
+        while not self.consent.all_know() and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _each_tick(self) -> None:
         self.server.cancel_unmoved(self.ring.patience)
+        since = self._loop.working_since
+        if since is None or time.monotonic() - since < self.ring.stalled:  # else it hangs: the watchdog may end it
+            self._supervisor.alive()
 
-    def _close(self, listening: Any, clock: threading.Thread) -> None:
+    def _close(self, listening: Any, clock: threading.Thread, consent: threading.Thread) -> None:
+        self._supervisor.stopping()
         self._stop.set()
-        clock.join()
+        self.consent.close()
+        for thread in (clock, consent):
+            if thread.ident is not None:  # it was started
+                thread.join()
         self.driver.close()
         listening.stop(0.2).wait()
         self.site.close()
         self.log.event("stopped", {"refused": self.log.total(), "handshakes_failed": self.server.handshakes_failed})
         self.log.close()
         self.audit_log.close()
+        self.evidence.close()
         self._release()

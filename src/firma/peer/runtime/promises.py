@@ -55,3 +55,9 @@ def published_proportions(folder: Path, draw: tuple[float, ...]) -> tuple[float,
         return draw
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise BadInput(f"{str(path)!r}: cannot be read ({error}); restore it, or start with an empty --state") from None
+
+
+def keep_published_proportions(old: Path, folder: Path) -> None:
+    """Take over the class proportions that were published in an earlier ring, if there were any."""
+    if (old / _SHARES).exists() and not (folder / _SHARES).exists():
+        replace_synced(folder / _SHARES, (old / _SHARES).read_bytes(), private=True)

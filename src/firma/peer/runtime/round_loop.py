@@ -5,8 +5,10 @@ driver, and reports back. Everything else of a member runs beside it on other th
 """
 
 import math
+import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from firma.peer.membership.views import View
 from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
+from firma.peer.runtime.catching_up import caught_up
+from firma.peer.runtime.disk_budget import DiskBudget
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import (
@@ -33,6 +37,7 @@ from firma.peer.runtime.events import (
     Score,
     Scored,
     Send,
+    SendExtractor,
     Train,
     Trained,
     Work,
@@ -40,8 +45,10 @@ from firma.peer.runtime.events import (
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.wire.message import encode
 from firma.peer.wire.terms import Terms, WireError
-from firma.protocol import Message
+from firma.protocol import ExtractorState, Message
 from firma.tasks.diagnosis import diverged
+
+_LOOK = 0.5  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ class RoundLoop:
 
     def __init__(
         self, ring: Ring, terms: Terms, site: LocalSite, state: Path, saved: checkpoint.Saved, driver: Driver,
-        audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice,
+        audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice, disk: DiskBudget,
     ) -> None:  # fmt: skip
         self.history, self.order = list(saved.history), saved.order
         self.parts = list(saved.parts)  # members of each round
@@ -95,14 +102,15 @@ class RoundLoop:
         self._diverged = False
         self._ring, self._terms, self._site, self._state = ring, terms, site, state
         self._driver, self._audit_log, self._log = driver, audit_log, log
-        self._on_round, self._on_notice = on_round, on_notice
+        self._on_round, self._on_notice, self._disk = on_round, on_notice, disk
         self._watch = _Stopwatch()
         self._encoded: tuple[Message, bytes, Bytes] | None = None  # the last message, which often goes to two members
+        self.working_since: float | None = None  # on a monotonic clock; None while it waits
 
     def run(self) -> None:
         """Until the member has finished; raises what it fails with."""
-        while self.step(self._driver.work.get()):
-            pass
+        while self.step(self._next_work()):
+            self.working_since = None
 
     def step(self, work: Work) -> bool:
         """Carry out one piece of work; False if it was the last one."""
@@ -121,17 +129,28 @@ class RoundLoop:
             self._driver.on(Failed(why))
         return True
 
-    def _carry_out(self, work: Notice | Enter | Train | Send | Score | Blend | Save) -> None:
+    def _next_work(self) -> Work:
+        """Wait for work, and look up now and then: a signal that reached another thread does not wake this one."""
+        while True:
+            with suppress(queue.Empty):
+                work = self._driver.work.get(timeout=_LOOK)
+                self.working_since = time.monotonic()
+                return work
+
+    def _carry_out(self, work: Notice | Enter | Train | Send | SendExtractor | Score | Blend | Save) -> None:
         match work:
             case Notice(text):
                 self._on_notice(text)
-            case Enter(view):
-                self.enter(view)
+            case Enter():
+                self.enter(work)
                 self._driver.on(Entered())
             case Train():
                 self._driver.on(self.train(work))
             case Send():
                 self.send(work)
+            case SendExtractor(to, tag, receipt):
+                saved = checkpoint.read(self._state, tag[1] - 1, self._ring.digest)  # it may have trained since
+                self.send(Send(to, tag, Message(ExtractorState(self._site.extractor_in(saved.tensors))), receipt))
             case Score():
                 self._driver.on(self.score(work))
             case Blend(extractor, plan):
@@ -142,14 +161,17 @@ class RoundLoop:
                 self._driver.on(Saved(len(self.history)))
                 self._on_round(report)
 
-    def enter(self, view: View) -> None:
-        """Be where the view starts: go back to that round, or come in with what this site last had."""
+    def enter(self, work: Enter) -> None:
+        """Be where the view starts: go back to that round, or come in with the others' extractor and the own head."""
+        view = work.view
         self.order, start, self._watch = view.order, view.start, _Stopwatch()
         if len(self.history) != start:
             saved = checkpoint.read(self._state, checkpoint.nearest(self._state, start), self._ring.digest)
             checkpoint.restore(self._site, saved)
             self.history = (list(saved.history) + [None] * start)[:start]
             self.parts = (list(saved.parts) + [None] * start)[:start]
+            if work.extractors:
+                self._site.adopt(caught_up(self._site.shared, [values for _, values in work.extractors]))
             if saved.rounds != start:
                 self._write(view)
         checkpoint.mark(self._state, start, view.number)
@@ -165,7 +187,7 @@ class RoundLoop:
         """Encode a message, record it and have it delivered."""
         self._begin(work.tag[1] - 1)
         if self._encoded is None or self._encoded[0] is not work.message:
-            self._encoded = (work.message, *encode(self._terms, work.tag, work.message))
+            self._encoded = (work.message, *encode(self._terms, work.tag, work.message, work.receipt))
         _, header, body = self._encoded
         self._driver.send(work.to, work.tag, header, body)
 
@@ -206,7 +228,9 @@ class RoundLoop:
             found = found.partition(";")[0]  # what to try is in the app's own settings
         if found and not self._diverged:
             self._diverged = True
-            self._on_notice(found.replace("of client 0 ", "at this site "))
+            text = found.replace("of client 0 ", "at this site ")
+            self._log.event("notice", {"says": f"warning: {text}"})
+            self._on_notice(text)
 
     def _begin(self, number: int) -> None:
         """A round begins with its training, or, if that was done in an earlier view, with its first message."""
@@ -214,7 +238,8 @@ class RoundLoop:
             self._watch = _Stopwatch(number, time.perf_counter(), self._audit_log.sent)
 
     def _write(self, view: View) -> None:
-        keep = len(self._ring.members) + 2
+        newest = max(self._state.glob("round-[0-9]*"), default=self._state / "none")  # all are of about the same size
+        keep = self._disk.kept(newest, len(self._ring.members))
         checkpoint.write(
             self._state, self._site, self._ring.digest, view.number, self.order, self.history, keep, self.parts
         )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 from firma.data.dataset import Array, Dataset
 from firma.data.standardise import warn_of_scales
 from firma.errors import BadInput
-from firma.peer.ring_file import Ring, Task
+from firma.peer.ring_file import ColumnType, Ring, Task
 from firma.peer.runtime.local_training import load_own
 
 LARGEST = 1e18  # of an input: the sum of a few squares of larger ones is no longer a float32
@@ -31,6 +31,33 @@ def check_inputs(own: Dataset, path: str) -> None:
                 raise BadInput(
                     f"data = {path!r}: {column} of {name} row {start + row + 1} is {rows[row, place]:.3g}; inputs must "
                     f"be finite and at most {LARGEST:g} in magnitude: correct the value, or change the unit"
+                )
+
+
+def column_types(own: Dataset) -> tuple[ColumnType, ...]:
+    """What each column of a table holds: 0 and 1 only, integers only, or any numbers."""
+    both = np.concatenate([own.x_train, own.x_test]) if len(own.x_test) else own.x_train
+    return tuple(_type_of(both[:, place]) for place in range(len(own.columns)))
+
+
+def _type_of(values: Array) -> ColumnType:
+    if np.isin(values, (0, 1)).all():
+        return "binary"
+    return "integer" if np.array_equal(values, np.trunc(values)) else "number"
+
+
+def check_column_types(own: Dataset, path: str, task: Task) -> None:
+    """Refuse a table whose columns hold other values than the ring file agreed on."""
+    for place, (name, agreed) in enumerate(zip(task.columns, task.types, strict=False)):
+        for half, x in (("training", own.x_train), ("test", own.x_test)):
+            values = x[:, place]
+            fits = np.isin(values, (0, 1)) if agreed == "binary" else values == np.trunc(values)
+            if agreed != "number" and not fits.all():
+                row = int(np.argmin(fits))
+                what = "0 and 1" if agreed == "binary" else "integers"
+                raise BadInput(
+                    f"data = {path!r}: column {name!r} is {agreed} in the ring file, {what} only, but {half} row "
+                    f"{row + 1} has {float(values[row]):g}; correct it, or agree on a ring file with {name}:number"
                 )
 
 
@@ -60,6 +87,7 @@ def data_findings(path: str, ring: Ring) -> Iterator[Told]:
             warnings.simplefilter("always")
             own = load_own(path, task)
             check_inputs(own, path)
+            check_column_types(own, path, task)
             if not ring.standardise:
                 warn_of_scales(own, "firma ring-file --set standardise=per-client for a new ring file")
     except BadInput as error:
@@ -71,7 +99,8 @@ def data_findings(path: str, ring: Ring) -> Iterator[Told]:
     if notice:
         yield "columns", bool(task.columns), notice
     elif task.columns:
-        yield "columns", True, f"matched by name: {_listed(task.columns)}"
+        types = ", types as agreed" if task.types else ""
+        yield "columns", True, f"matched by name{types}: {_listed(task.columns)}"
     yield _labels(own, task)
     yield _scale(own, ring.standardise)
     for each in caught:

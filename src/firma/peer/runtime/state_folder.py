@@ -16,8 +16,8 @@ from firma.errors import BadInput
 LOCK = "lock"
 # What FIRMA writes there, drafts included; the permissions of anything else are not FIRMA's to change.
 _OWN = re.compile(
-    r"\.?(round-[0-9]+|ring\.toml|site\.json|promises\.json|proportions\.json|standardiser\.json|result\.json"
-    r"|log\.jsonl|audit\.jsonl|lock)(\..*)?"
+    r"\.?(round-[0-9]+|superseded-[0-9]+|ring\.toml|site\.json|promises\.json|proportions\.json|standardiser\.json"
+    r"|result\.json|log\.jsonl|audit\.jsonl|evidence\.jsonl|evidence|lock)(\..*)?"
 )
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
@@ -18,10 +18,14 @@ from firma.peer.transport.tls import caller, open_server, server_credentials
 from firma.peer.wire.control import decode_control
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import ANSWERS, DONE, EARLY, REFUSED, Assembly, Header, Verdict, decode_header
-from firma.peer.wire.terms import Terms, WireError
+from firma.peer.wire.message_signature import genuine, public_key, split
+from firma.peer.wire.terms import Tag, Terms, WireError
 from firma.protocol import Message
 
 SERVICE = "firma.Ring"
+AnswerStatements = Callable[[int, bytes], bytes]  # sender, its statements in bytes: this site's; or `WireError`
+# The answer to a probe: it is here; calls from here reach the caller; they do not, followed by what went wrong.
+HERE, REACHED, NOT_REACHED = 0, 1, 2
 
 
 class Receiver(Protocol):
@@ -36,8 +40,17 @@ class Receiver(Protocol):
     def announced(self, sender: int, header: Header) -> Verdict:
         """Whether a message with this header is taken now."""
 
-    def progressed(self, sender: int) -> None:
-        """A part of a message arrived."""
+    def progressed(self, sender: int, tag: Tag, share: float) -> None:
+        """A part of a message arrived; now this share of it is here."""
+
+    def probed(self, sender: int) -> None:
+        """A probe arrived, as large as a message."""
+
+    def call_back(self, sender: int) -> str:
+        """Probe the sender in turn, because it asks for it; "" if it answered, else what went wrong."""
+
+    def keep(self, sender: int, header: Header, raw: bytes, signature: bytes, body: bytearray) -> None:
+        """The bytes of a message that is to be taken, with the sender's signature, which is genuine."""
 
     def arrived(self, sender: int, header: Header, message: Message) -> None:
         """A message that is to be taken is here."""
@@ -50,15 +63,19 @@ class Receiver(Protocol):
 
 
 class Server:
-    """The handlers of the three calls and what they share."""
+    """The handlers of the calls and what they share."""
 
-    def __init__(self, ring: Ring, terms: Terms, receiver: Receiver) -> None:
-        self.ring, self._terms, self._receiver = ring, terms, receiver
+    def __init__(
+        self, ring: Ring, terms: Terms, receiver: Receiver, statements: AnswerStatements | None = None
+    ) -> None:  # fmt: skip
+        self.ring, self._terms, self._receiver, self._statements = ring, terms, receiver, statements
         self._members = {member.certificate.encode(): number for number, member in enumerate(ring.members)}
+        self._keys = [public_key(member.certificate) for member in ring.members]
         self._lock = threading.Lock()
         self._connections = 0
         self._known: set[str] = set()  # connections that passed the handshake
         self._busy: Counter[int] = Counter()
+        self._calling_back: set[int] = set()
         self._calls: dict[int, list[Any]] = {}  # messages that are arriving, and when each last moved
 
     @property
@@ -72,9 +89,11 @@ class Server:
         handler = grpc.method_handlers_generic_handler(
             SERVICE,
             {
+                "Statements": grpc.unary_unary_rpc_method_handler(self.answer_statements),
                 "Hello": grpc.unary_unary_rpc_method_handler(self.answer_heartbeat),
                 "Send": grpc.stream_unary_rpc_method_handler(self.answer_send),
                 "Note": grpc.unary_unary_rpc_method_handler(self.answer_control),
+                "Probe": grpc.unary_unary_rpc_method_handler(self.answer_probe),
             },
         )
         members = len(self.ring.members)
@@ -92,6 +111,15 @@ class Server:
         if received is not None and not received.agrees(self._terms):
             received = None
         return self._receiver.heartbeat(sender, received).encode()
+
+    def answer_statements(self, raw: bytes, context: Any) -> bytes:
+        """Statements for statements, or nothing."""
+        sender = self._sender(context)
+        try:
+            return self._statements(sender, raw) if self._statements is not None else b""
+        except WireError as error:
+            self._receiver.turned_down("statements", self.ring.names[sender], str(error))
+            return b""
 
     def answer_send(self, parts: Iterator[bytes], context: Any) -> bytes:
         """Take one message. Whatever is wrong with it, the answer is a sentence and nothing changes."""
@@ -115,9 +143,10 @@ class Server:
                 self._calls.pop(id(context), None)
 
     def _receive(self, sender: int, parts: Iterator[bytes], context: Any) -> bytes:
-        raw = next(parts, None)
-        if raw is None:
+        first = next(parts, None)
+        if first is None:
             raise WireError("a message without a header")
+        raw, signature = split(first)
         header = decode_header(self._terms, raw)
         verdict = self._receiver.announced(sender, header)
         if verdict != "take":
@@ -127,13 +156,17 @@ class Server:
                 kind = "repeated" if verdict == "have" else verdict
                 self._receiver.turned_down(kind, self.ring.names[sender], where)
             return bytes([ANSWERS[verdict]]) + f"{verdict}: {where}".encode()
+        if not genuine(self._keys[sender], self._terms.ring, header.tag, header.digest, signature):
+            raise WireError("the message is not signed with the key of its sender's certificate")
         assembly = Assembly(header)
         for part in parts:
             assembly.feed(part)
-            self._receiver.progressed(sender)
+            self._receiver.progressed(sender, header.tag, assembly.share)
             with suppress(KeyError), self._lock:
                 self._calls[id(context)][1] = time.monotonic()
-        self._receiver.arrived(sender, header, assembly.finish())
+        message = assembly.finish()
+        self._receiver.keep(sender, header, raw, signature, assembly.body)
+        self._receiver.arrived(sender, header, message)
         return bytes([DONE])
 
     def answer_control(self, raw: bytes, context: Any) -> bytes:
@@ -145,6 +178,23 @@ class Server:
             self._receiver.turned_down("note", self.ring.names[sender], str(error))
             return b""
         return self._receiver.control(sender, message)
+
+    def answer_probe(self, raw: bytes, context: Any) -> bytes:
+        """Say that a probe is here; with a first byte of 1, whether a call from here reaches the caller, too."""
+        sender = self._sender(context)
+        self._receiver.probed(sender)
+        if raw[:1] != b"\1":
+            return bytes([HERE])
+        with self._lock:
+            if sender in self._calling_back:  # one at a time, so that nobody makes this member call without end
+                return bytes([HERE])
+            self._calling_back.add(sender)
+        try:
+            why = self._receiver.call_back(sender)
+        finally:
+            with self._lock:
+                self._calling_back.discard(sender)
+        return bytes([NOT_REACHED]) + why.encode() if why else bytes([REACHED])
 
     def cancel_unmoved(self, seconds: float) -> None:
         """End messages that have stopped moving for longer than this."""

@@ -1,43 +1,51 @@
 """Control messages and a member's memory as JSON: on the wire and on disk. Pure.
 
-They hold numbers of members, rounds and ballots, and class proportions where the ring is ordered by them. There is no
-place for a parameter. The JSON keys are those of protocol version 2, whatever the fields are called in Python.
+They hold numbers of members, rounds and ballots, signatures, and class proportions where the ring is ordered by them.
+There is no place for a parameter. The JSON keys are those of protocol version 3, whatever the fields are called in
+Python. Signatures are 64 bytes, in hexadecimal; whether they are genuine is for `membership.agreement` to say.
 """
 
 import json
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from firma.peer.membership.views import (
-    Accept,
-    Accepted,
+    SEAL,
     Ballot,
     Body,
+    Commit,
+    Committed,
     ControlMessage,
+    Echo,
     MemberState,
     Memory,
     Prepare,
+    Prepared,
     Promise,
+    Proof,
+    Propose,
+    Receipt,
     Refusal,
     Seat,
+    Signed,
     View,
 )
 from firma.peer.wire.terms import MAGIC, VERSION, Terms, WireError, check_version
 
 _HEADER = struct.Struct("<4sH16s32s")
 _LARGEST = 1 << 20
-_ON_BALLOT: dict[str, type[Prepare | Accepted | Refusal]] = {
-    kind.__name__: kind for kind in (Prepare, Accepted, Refusal)
-}
+_MEMORY = 3  # the form of a memory on disk
 
 
 def encode_control(terms: Terms, message: ControlMessage) -> bytes:
     """A control message in bytes."""
-    plain: dict[str, Any] = {"view": message.view and _view(message.view)}
+    plain: dict[str, Any] = {"view": message.view and _view(message.view), "proof": _proof(message.proof)}
     if message.body is not None:
         plain |= {"kind": type(message.body).__name__, "body": _body(message.body)}
-    return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + json.dumps(plain).encode()
+    raw = json.dumps(plain, separators=(",", ":")).encode()
+    return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + raw
 
 
 def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: int | None = None) -> ControlMessage:
@@ -54,59 +62,100 @@ def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: 
     read = _Reader(members, rounds, terms.classes)
     try:
         plain = json.loads(raw[_HEADER.size :])
+        if not {"view", "proof"} <= set(plain) <= {"view", "proof", "kind", "body"}:
+            raise ValueError("keys")
         view = read.view(plain["view"]) if plain["view"] is not None else None
-        message = ControlMessage(view, read.body(plain["kind"], plain["body"]) if "kind" in plain else None)
+        proof = read.proof(plain["proof"])
+        message = ControlMessage(view, read.body(plain["kind"], plain["body"]) if "kind" in plain else None, proof)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise WireError(f"a control message of the wrong form ({type(error).__name__})") from None
     body = message.body
-    if sender is not None and isinstance(body, Prepare | Accept) and body.ballot[1] != sender:
+    if sender is not None and isinstance(body, Prepare | Propose | Commit) and body.ballot[1] != sender:
         raise WireError("a ballot of somebody else")
     return message
 
 
 def encode_memory(memory: Memory) -> dict[str, Any]:
     """A memory as plain data."""
+    echoed = memory.echoed
     return {
+        "format": _MEMORY,
         "view": memory.view and _view(memory.view),
+        "proof": _proof(memory.proof),
         "promised": list(memory.promised),
-        "accepted": _accepted(memory.accepted),
+        "echoed": None if echoed is None else [list(echoed[0]), echoed[1].hex()],
+        "prepared": _prepared(memory.prepared),
+        "mute": memory.mute,
     }
 
 
 def decode_memory(plain: dict[str, Any], members: int, rounds: int) -> Memory:
     """The memory again, or `ValueError` and its kin."""
+    if plain.get("format") != _MEMORY:
+        raise ValueError("it was written by an earlier version of FIRMA, whose votes are not signed")
     read = _Reader(members, rounds, 0)
     view = read.view(plain["view"]) if plain["view"] is not None else None
-    accepted = read.accepted(plain["accepted"])
-    return Memory(view, read.ballot(plain["promised"], low=0), accepted)
+    echoed = plain["echoed"]
+    signed = None if echoed is None else (read.ballot(echoed[0]), read.raw(echoed[1], 32))
+    promised = read.ballot(plain["promised"], low=0)
+    mute = read.whole(plain.get("mute", 0), 0, 1 << 62)
+    return Memory(view, promised, signed, read.prepared(plain["prepared"]), read.proof(plain["proof"]), mute)
 
 
 def numbers_in(message: ControlMessage) -> list[str]:
     """Which agreed numbers a control message holds, in the words of the audit file."""
-    shares = isinstance(message.body, Promise) and message.body.state.shares
+    match message.body:
+        case Promise() as promise:
+            shares = bool(promise.state.shares)
+        case Propose() as proposal:
+            shares = any(promise.state.shares for _, promise in proposal.promises)
+        case _:
+            shares = False
     return ["rounds", "proportions"] if shares else ["rounds"]
 
 
 def _view(view: View) -> dict[str, Any]:
     ring = [{"member": seat.member, "process": seat.process} for seat in view.ring]
-    return {"epoch": view.number, "start": view.start, "ring": ring}
+    return {"epoch": view.number, "start": view.start, "ring": ring, "behind": list(view.behind)}
 
 
-def _accepted(accepted: tuple[Ballot, View] | None) -> list[Any] | None:
-    return None if accepted is None else [list(accepted[0]), _view(accepted[1])]
+def _signed(votes: Signed) -> list[list[Any]]:
+    return [[member, signature.hex()] for member, signature in votes]
+
+
+def _proof(proof: Proof | None) -> list[Any] | None:
+    return None if proof is None else [list(proof.ballot), _signed(proof.commits)]
+
+
+def _prepared(prepared: Prepared | None) -> list[Any] | None:
+    return None if prepared is None else [list(prepared.ballot), _view(prepared.view), _signed(prepared.echoes)]
+
+
+def _promise(promise: Promise) -> dict[str, Any]:
+    state = promise.state
+    word = {
+        "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
+        "shares": list(state.shares), "against": list(state.against),
+    }  # fmt: skip
+    receipts = [[r.member, r.view_number, r.rounds, r.signature.hex()] for r in promise.receipts]
+    return {
+        "ballot": list(promise.ballot), "word": word, "prepared": _prepared(promise.prepared), "receipts": receipts,
+        "signature": promise.signature.hex(),
+    }  # fmt: skip
 
 
 def _body(body: Body) -> dict[str, Any]:
     match body:
-        case Promise(ballot, state, accepted):
-            word = {
-                "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
-                "shares": list(state.shares),
-            }  # fmt: skip
-            return {"ballot": list(ballot), "word": word, "accepted": _accepted(accepted)}
-        case Accept(ballot, view):
-            return {"ballot": list(ballot), "view": _view(view)}
-        case Prepare(ballot) | Accepted(ballot) | Refusal(ballot):
+        case Promise():
+            return _promise(body)
+        case Propose(ballot, view, promises):
+            justification = [[member, _promise(promise)] for member, promise in promises]
+            return {"ballot": list(ballot), "view": _view(view), "promises": justification}
+        case Echo(ballot, signature) | Committed(ballot, signature):
+            return {"ballot": list(ballot), "signature": signature.hex()}
+        case Commit(prepared):
+            return {"prepared": _prepared(prepared)}
+        case Prepare(ballot) | Refusal(ballot):
             return {"ballot": list(ballot)}
 
 
@@ -115,38 +164,94 @@ class _Reader:
 
     def __init__(self, members: int, rounds: int, classes: int) -> None:
         self.members, self.rounds, self.classes = members, rounds, classes
+        self._bodies: dict[str, tuple[set[str], Callable[[dict[str, Any]], Body]]] = {
+            "Prepare": ({"ballot"}, lambda plain: Prepare(self.ballot(plain["ballot"]))),
+            "Promise": ({"ballot", "word", "prepared", "receipts", "signature"}, self.promise),
+            "Propose": ({"ballot", "view", "promises"}, self.proposal),
+            "Echo": ({"ballot", "signature"}, lambda plain: Echo(*self.vote(plain))),
+            "Commit": ({"prepared"}, self.commit),
+            "Committed": ({"ballot", "signature"}, lambda plain: Committed(*self.vote(plain))),
+            "Refusal": ({"ballot"}, lambda plain: Refusal(self.ballot(plain["ballot"]))),
+        }
 
     def body(self, kind: str, plain: dict[str, Any]) -> Body:
-        ballot, keys = self.ballot(plain["ballot"]), set(plain) - {"ballot"}
-        if kind == "Promise" and keys == {"word", "accepted"}:
-            return Promise(ballot, self.state(plain["word"]), self.accepted(plain["accepted"]))
-        if kind == "Accept" and keys == {"view"}:
-            return Accept(ballot, self.view(plain["view"]))
-        if kind in _ON_BALLOT and not keys:
-            return _ON_BALLOT[kind](ballot)
-        raise ValueError(kind)
+        keys, read = self._bodies[kind]
+        if set(plain) != keys:
+            raise ValueError(kind)
+        return read(plain)
 
     def ballot(self, plain: Any, low: int = 1) -> Ballot:
         number, member = plain
         return self.whole(number, low, 1 << 62), self.whole(member, low - 1, self.members - 1)
 
-    def accepted(self, plain: Any) -> tuple[Ballot, View] | None:
+    def vote(self, plain: dict[str, Any]) -> tuple[Ballot, bytes]:
+        return self.ballot(plain["ballot"]), self.raw(plain["signature"])
+
+    def promise(self, plain: dict[str, Any]) -> Promise:
+        if set(plain) != self._bodies["Promise"][0]:
+            raise ValueError("promise")
+        receipts = tuple(self.receipt(each) for each in self.few(plain["receipts"]))
+        if [receipt.member for receipt in receipts] != sorted({receipt.member for receipt in receipts}):
+            raise ValueError("receipts")
+        ballot, signature = self.vote(plain)
+        return Promise(ballot, self.state(plain["word"]), self.prepared(plain["prepared"]), receipts, signature)
+
+    def receipt(self, plain: Any) -> Receipt:
+        member, view_number, rounds, signature = plain
+        return Receipt(
+            self.whole(member, 0, self.members - 1), self.whole(view_number, 0, (1 << 32) - 1),
+            self.whole(rounds, 0, self.rounds), self.raw(signature),
+        )  # fmt: skip
+
+    def proposal(self, plain: dict[str, Any]) -> Propose:
+        promises = tuple(
+            (self.whole(member, 0, self.members - 1), self.promise(each))
+            for member, each in self.few(plain["promises"])
+        )
+        return Propose(self.ballot(plain["ballot"]), self.view(plain["view"]), promises)
+
+    def commit(self, plain: dict[str, Any]) -> Commit:
+        prepared = self.prepared(plain["prepared"])
+        if prepared is None:
+            raise ValueError("prepared")
+        return Commit(prepared)
+
+    def prepared(self, plain: Any) -> Prepared | None:
         if plain is None:
             return None
-        ballot, view = plain
-        return self.ballot(ballot), self.view(view)
+        ballot, view, votes = plain
+        return Prepared(self.ballot(ballot), self.view(view), self.signed(votes))
+
+    def proof(self, plain: Any) -> Proof | None:
+        if plain is None:
+            return None
+        ballot, votes = plain
+        return Proof(self.ballot(ballot), self.signed(votes))
+
+    def signed(self, plain: Any) -> Signed:
+        votes = tuple(
+            (self.whole(member, 0, self.members - 1), self.raw(signature)) for member, signature in self.few(plain)
+        )
+        if [member for member, _ in votes] != sorted({member for member, _ in votes}):
+            raise ValueError("votes")
+        return votes
 
     def view(self, plain: dict[str, Any]) -> View:
         ring = tuple(
             Seat(self.whole(seat["member"], 0, self.members - 1), self.whole(seat["process"], 0, (1 << 64) - 1))
-            for seat in plain["ring"]
+            for seat in self.few(plain["ring"])
         )
-        if len({seat.member for seat in ring}) != len(ring) or len(ring) <= self.members // 2:
+        members = {seat.member for seat in ring}
+        if len(members) != len(ring) or len(ring) <= self.members // 2:
             raise ValueError("ring")
-        return View(self.whole(plain["epoch"], 1, (1 << 32) - 1), self.whole(plain["start"], 0, self.rounds), ring)
+        behind = tuple(self.whole(member, 0, self.members - 1) for member in self.few(plain["behind"]))
+        if list(behind) != sorted(set(behind)) or not set(behind) < members:
+            raise ValueError("behind")
+        number, start = self.whole(plain["epoch"], 1, (1 << 32) - 1), self.whole(plain["start"], 0, self.rounds)
+        return View(number, start, ring, behind)
 
     def state(self, plain: dict[str, Any]) -> MemberState:
-        shares = tuple(float(share) for share in plain["shares"])
+        shares = tuple(float(share) for share in self.few(plain["shares"], self.classes))
         wrong = len(shares) != self.classes or not all(0 <= share <= 1 for share in shares)
         if shares and (wrong or not math.isclose(sum(shares), 1, abs_tol=1e-6)):
             raise ValueError("shares")
@@ -154,7 +259,25 @@ class _Reader:
             raise ValueError("ready")
         process = self.whole(plain["process"], 0, (1 << 64) - 1)
         number, rounds = self.whole(plain["epoch"], 0, (1 << 32) - 1), self.whole(plain["rounds"], 0, self.rounds)
-        return MemberState(process, number, rounds, plain["ready"], shares)
+        against = tuple(self.whole(member, 0, self.members - 1) for member in self.few(plain["against"]))
+        if list(against) != sorted(set(against)):
+            raise ValueError("against")
+        return MemberState(process, number, rounds, plain["ready"], shares, against)
+
+    def few(self, plain: Any, most: int | None = None) -> list[Any]:
+        """A list with at most one entry per member (or `most`)."""
+        if not isinstance(plain, list) or len(plain) > (self.members if most is None else most):
+            raise ValueError("list")
+        return plain
+
+    @staticmethod
+    def raw(plain: Any, length: int = SEAL) -> bytes:
+        if not isinstance(plain, str) or len(plain) != 2 * length or plain != plain.lower():
+            raise ValueError("bytes")
+        found = bytes.fromhex(plain)
+        if len(found) != length:
+            raise ValueError("bytes")
+        return found
 
     @staticmethod
     def whole(plain: Any, low: int, high: int) -> int:

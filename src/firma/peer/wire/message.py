@@ -11,7 +11,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from firma.encoding import WIRES, Bytes, Wire, pack, size, unpack
+from firma.peer.membership.views import SEAL
 from firma.peer.wire.terms import MAGIC, VERSION, Cut, Tag, Terms, WireError, check_version
 from firma.protocol import ExtractorState, Message
 
@@ -28,7 +29,7 @@ CHUNK = 1 << 20
 DONE, EARLY, STALE, REFUSED = 0, 1, 2, 3
 Verdict = Literal["take", "have", "early", "stale", "future", "misfit"]  # on a message, once its header is known
 ANSWERS: dict[Verdict, int] = {"have": DONE, "early": EARLY, "stale": STALE, "future": REFUSED, "misfit": REFUSED}
-_HEADER = struct.Struct("<4sHBB16s32sIIIQQddH")
+_HEADER = struct.Struct("<4sHBB16s32sIIIQQddH64s")
 _ENTRY, _RANGE = struct.Struct("<HBB"), struct.Struct("<QQ32s")
 _STATE = 1  # the only kind of message
 _ACCURACY, _WEIGHT, _DIGESTS = 1, 2, 4  # flags
@@ -48,9 +49,10 @@ class Header:
     digest: bytes  # of the header itself: equal digests, equal messages
     wire: Wire = "float32"  # how the parameters are encoded
     digests: tuple[bytes, ...] = ()
+    receipt: bytes = bytes(SEAL)  # the sender's signature that it has saved the round before
 
 
-def encode(terms: Terms, tag: Tag, message: Message) -> tuple[bytes, Bytes]:
+def encode(terms: Terms, tag: Tag, message: Message, receipt: bytes = b"") -> tuple[bytes, Bytes]:
     """Header and body of a message; anything but an extractor within the signature is refused."""
     state = message.state
     if type(state) is not ExtractorState:
@@ -61,7 +63,7 @@ def encode(terms: Terms, tag: Tag, message: Message) -> tuple[bytes, Bytes]:
     if message.digests:
         if count:
             raise WireError("digests travel without parameters")
-        return encode_header(terms, tag, message, ()), np.empty(0, np.uint8)
+        return encode_header(terms, tag, message, (), receipt), np.empty(0, np.uint8)
     if state.start < 0 or state.start + count > terms.signature.size:
         raise WireError("these elements are not all of the extractor: nothing is sent")
     values = state.values.detach().cpu().contiguous().numpy()
@@ -73,10 +75,12 @@ def encode(terms: Terms, tag: Tag, message: Message) -> tuple[bytes, Bytes]:
             raise WireError(f"this site's extractor holds {error}: nothing is sent") from None
         place += cut.count
     manifest = zip(cuts, map(_sha, packed), strict=True)
-    return encode_header(terms, tag, message, manifest), np.concatenate(packed)
+    return encode_header(terms, tag, message, manifest, receipt), np.concatenate(packed)
 
 
-def encode_header(terms: Terms, tag: Tag, message: Message, cuts: Iterable[tuple[Cut, bytes]]) -> bytes:
+def encode_header(
+    terms: Terms, tag: Tag, message: Message, cuts: Iterable[tuple[Cut, bytes]], receipt: bytes = b""
+) -> bytes:
     """The header before an extractor's elements, with the hash of each cut's bytes."""
     entries = [_entry(cut, message.wire) + _RANGE.pack(cut.start, cut.count, digest) for cut, digest in cuts]
     flags = (message.accuracy is not None) * _ACCURACY + (message.weight is not None) * _WEIGHT
@@ -84,6 +88,7 @@ def encode_header(terms: Terms, tag: Tag, message: Message, cuts: Iterable[tuple
     fixed = _HEADER.pack(
         MAGIC, VERSION, _STATE, flags, terms.federation, terms.ring, *tag, message.state.start,
         message.state.values.numel(), message.accuracy or 0.0, message.weight or 0.0, len(entries),
+        receipt,
     )  # fmt: skip
     body = fixed + b"".join(entries) + b"".join(message.digests)
     return body + hashlib.sha256(body).digest()
@@ -93,7 +98,9 @@ def decode_header(terms: Terms, raw: bytes) -> Header:
     """A header that agrees with the terms, or `WireError`; reads at most what is there and allocates no tensor."""
     check_version(raw)
     body = _unsealed(raw)
-    _, _, kind, flags, federation, ring, *tag, start, count, accuracy, weight, entries = _HEADER.unpack_from(body)
+    _, _, kind, flags, federation, ring, *tag, start, count, accuracy, weight, entries, receipt = _HEADER.unpack_from(
+        body
+    )
     if federation != terms.federation:
         raise WireError("the message is of another federation")
     if ring != terms.ring:
@@ -102,7 +109,8 @@ def decode_header(terms: Terms, raw: bytes) -> Header:
     if kind != _STATE or flags & ~(_ACCURACY | _WEIGHT | _DIGESTS):
         raise WireError("unknown kind of message")
     if flags & _DIGESTS:
-        return _read_digests(flags, tuple(tag), (start, count, accuracy, weight, entries), rest, raw[-_DIGEST:])
+        others = (start, count, accuracy, weight, entries)
+        return replace(_read_digests(flags, tuple(tag), others, rest, raw[-_DIGEST:]), receipt=receipt)
     view_number, turn, step = tag
     if view_number == 0 or turn == 0 or count == 0 or start + count > terms.signature.size:
         raise WireError("the message reaches beyond the extractor")
@@ -114,7 +122,7 @@ def decode_header(terms: Terms, raw: bytes) -> Header:
         raise WireError("a weight must be a positive number")
     wire = _read_wire(rest)
     cuts = _read_manifest(rest, terms.signature.cuts(start, count), entries, wire)
-    return Header((view_number, turn, step), start, count, claimed, heavy, cuts, raw[-_DIGEST:], wire)
+    return Header((view_number, turn, step), start, count, claimed, heavy, cuts, raw[-_DIGEST:], wire, (), receipt)
 
 
 def chunks(body: NDArray[np.generic]) -> Iterator[bytes]:
@@ -132,12 +140,22 @@ class Assembly:
         self._buffer = bytearray(sum(size(header.wire, cut.count) for cut, _ in header.cuts))
         self._filled = 0
 
+    @property
+    def body(self) -> bytearray:
+        """What has arrived, as it was sent."""
+        return self._buffer
+
     def feed(self, chunk: bytes) -> None:
         """Take one chunk; more than was announced is refused before it is stored."""
         if not chunk or self._filled + len(chunk) > len(self._buffer):
             raise WireError("more bytes than announced, or an empty chunk")
         self._buffer[self._filled : self._filled + len(chunk)] = chunk
         self._filled += len(chunk)
+
+    @property
+    def share(self) -> float:
+        """How much of the body is here, from 0 to 1."""
+        return self._filled / max(len(self._buffer), 1)
 
     def finish(self) -> Message:
         """The message, if it is whole, unchanged and finite."""

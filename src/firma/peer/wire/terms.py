@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from firma.models.split_model import Layout
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"FIRM"
 _PREFIX = struct.Struct("<4sH")  # what every version starts with
 _FLOAT32 = 1  # the type of a model's parameters, whatever they are encoded as on the wire
