@@ -25,8 +25,16 @@ from firma.peer.membership.views import (
     Seat,
     View,
 )
+from firma.peer.runtime.audit_log import _breaches
 from firma.peer.runtime.promises import Promises, published_proportions
-from firma.peer.wire.control import decode_control, decode_memory, encode_control, encode_memory, numbers_in
+from firma.peer.wire.control import (
+    decode_control,
+    decode_memory,
+    encode_control,
+    encode_memory,
+    numbers_in,
+    promises_in,
+)
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 
 MEMBERS, ROUNDS = 5, 40
@@ -211,3 +219,32 @@ def test_promises_survive_and_belong_to_their_ring(make_ring, tmp_path):
 def test_proportions_are_told_once(tmp_path):
     assert published_proportions(tmp_path, (0.25, 0.75)) == (0.25, 0.75)
     assert published_proportions(tmp_path, (0.5, 0.5)) == (0.25, 0.75), "new noise at every start would average out"
+
+
+@pytest.mark.parametrize("members", [2, 5, 20])
+def test_the_largest_honest_control_messages_are_within_what_the_audit_allows(members):
+    """And not far from it: there is no room for a head beside them."""
+    classes = 10
+    terms = Terms(TERMS.federation, TERMS.ring, TERMS.signature, classes)
+    every = tuple((n, b"\xff" * 64) for n in range(members))
+    view = View(2**32 - 1, 10**6, tuple(Seat(n, 2**63) for n in range(members)), tuple(range(members - 1)))
+    prepared = Prepared((2**40, members - 1), view, every)
+    receipts = tuple(Receipt(n, 2**32 - 1, 10**6, b"\xff" * 64) for n in range(members))
+    shares = (0.123456789012345678,) * classes
+    promise = Promise(
+        (2**40, members - 1), MemberState(2**63, 2**32 - 1, 10**6, False, shares), prepared, receipts, b"\xff" * 64
+    )
+    proof = Proof((2**40, members - 1), every)
+    bodies = [
+        promise,
+        Commit(prepared),
+        Propose((2**40, members - 1), view, tuple((n, promise) for n in range(members))),
+    ]
+    for body in bodies:
+        note = ControlMessage(view, body, proof)
+        line = {
+            "turn": 0, "to": "bee", "tensors": [], "numbers": numbers_in(note), "promises": promises_in(note),
+            "bytes": len(encode_control(terms, note)),
+        }  # fmt: skip
+        assert not _breaches(line, {}, classes, members), (members, type(body).__name__, line["bytes"])
+        assert _breaches(line | {"bytes": 3 * line["bytes"] + 2000}, {}, classes, members)

@@ -68,12 +68,12 @@ class AuditLog:
         with self._lock:
             return dict(self._sent_to)
 
-    def record_control(self, member: int, numbers: list[str], size: int) -> None:
-        """Record one control message to a member; `numbers` are the agreed kinds of numbers in it."""
+    def record_control(self, member: int, numbers: list[str], size: int, promises: int = 0) -> None:
+        """Record one control message to a member: the agreed kinds of numbers in it, and how many promises."""
         self._line(
             {
                 "time": round(time.time(), 3), "turn": 0, "step": 0, "to": self._ring.names[member],
-                "tensors": [], "numbers": numbers, "bytes": size,
+                "tensors": [], "numbers": numbers, "promises": promises, "bytes": size,
             }
         )  # fmt: skip
         with self._lock:
@@ -204,8 +204,11 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
         if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith(_SHARED):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
     found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
-    most = content + 512 * (1 + len(line["tensors"])) + 24 * classes * ("proportions" in line["numbers"])
-    most += 128 * members * ("rounds" in line["numbers"])  # a view names its members, in digits
+    promises = min(max(int(line.get("promises", 0)), 0), members)
+    most = content + 512 * (1 + len(line["tensors"]))
+    most += 24 * classes * max(promises, 1) * ("proportions" in line["numbers"])
+    # Two views name their members, in digits, with a signature of each; a promise holds one more and receipts of all.
+    most += (576 * members + promises * (512 + 512 * members)) * ("rounds" in line["numbers"])
     most += 32 * members * ("digests" in line["numbers"])
     most += 400 * members * ("statements" in line["numbers"])
     if line["bytes"] > most:

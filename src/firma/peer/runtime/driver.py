@@ -55,7 +55,7 @@ from firma.peer.runtime.evidence import Evidence
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.transport.client import Client
-from firma.peer.wire.control import encode_control, numbers_in
+from firma.peer.wire.control import encode_control, numbers_in, promises_in
 from firma.peer.wire.heartbeat import PROBING, Heartbeat
 from firma.peer.wire.message import Header, Verdict
 from firma.peer.wire.message_signature import SIZE, signer, with_signature
@@ -136,7 +136,7 @@ class Driver:
     def _recorded(self, member: int, message: ControlMessage, raw: bytes) -> bool:
         """What cannot be recorded is not sent."""
         try:
-            self._audit_log.record_control(member, numbers_in(message), len(raw))
+            self._audit_log.record_control(member, numbers_in(message), len(raw), promises_in(message))
         except OSError as error:
             self._failed(f"audit file: cannot write ({error.strerror}); the saved rounds are whole")
             return False

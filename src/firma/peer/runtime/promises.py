@@ -23,7 +23,8 @@ class Promises:
         try:
             stored = json.loads(self._path.read_text(encoding="utf-8"))
             same = stored["ring"] == self._ring.digest.hex()
-            memory = decode_memory(stored["memory"], len(self._ring.members), self._ring.rounds)
+            members, rounds = len(self._ring.members), self._ring.rounds
+            memory = decode_memory(stored["memory"], members, rounds) if same else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:

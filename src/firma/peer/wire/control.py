@@ -102,6 +102,16 @@ def decode_memory(plain: dict[str, Any], members: int, rounds: int) -> Memory:
     return Memory(view, promised, signed, read.prepared(plain["prepared"]), read.proof(plain["proof"]), mute)
 
 
+def promises_in(message: ControlMessage) -> int:
+    """How many promises a control message holds."""
+    match message.body:
+        case Promise():
+            return 1
+        case Propose(_, _, promises):
+            return len(promises)
+    return 0
+
+
 def numbers_in(message: ControlMessage) -> list[str]:
     """Which agreed numbers a control message holds, in the words of the audit file."""
     match message.body:
