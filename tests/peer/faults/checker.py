@@ -7,7 +7,7 @@
 | `durable`    | what a site has saved is there after a kill or a loss of power; it can be started again |
 | `parameters` | every saved round equals the replay of the views, bit for bit |
 | `heads`      | no part of a head is in any byte that anybody sent, and `firma audit` finds no breach |
-| `announced`  | a member without progress tells its operator within `SAY` times the patience |
+| `announced`  | a member that waits tells its operator within `SAY` times the patience |
 | `recovery`   | a round is completed within `RECOVER` times the patience after the last fault; in the end all finish |
 | `exit`       | nobody ends that should not |
 
@@ -197,11 +197,22 @@ def _heads(world):
 
 
 def _announced(world):
-    """Between two steps forward of one process lies no long time without a word to its operator."""
+    """Between two steps forward of one process lies no long time without a word to its operator, unless it trains."""
     bound = SAY * world.ring.patience
     steps = {name: [] for name in NAMES}
     for at, member, what, *facts in world.history:
-        if what in ("opened", "entered", "saved", "notice", "killed", "ended", "stopped", "continued"):
+        if what in (
+            "opened",
+            "entered",
+            "trained",
+            "saved",
+            "notice",
+            "trains",
+            "killed",
+            "ended",
+            "stopped",
+            "continued",
+        ):
             steps[member].append((at, what, facts))
     for member, entries in steps.items():
         since, said = None, True
@@ -211,7 +222,7 @@ def _announced(world):
                 said = True
             if what == "notice":
                 said = True
-            elif what in ("opened", "entered", "saved", "continued"):
+            elif what in ("opened", "entered", "trained", "saved", "continued"):
                 rounds = {"opened": 1, "saved": 1}.get(what)
                 finished = rounds is not None and facts[rounds] == world.ring.rounds
                 since, said = (None if finished else at), False

@@ -86,7 +86,7 @@ class Report:
         for promise, seeds in self.seeds.items():
             yield f"  {promise}: seeds {', '.join(map(str, seeds[:10]))}; repeat with make faults SEED={seeds[0]}"
         if self.known:
-            yield f"known violations (by {', '.join(KNOWN)}): {dict(self.known)}"
+            yield f"excused violations (by {', '.join(KNOWN)}): {dict(self.known)}"
 
 
 def figures_of(seed, kinds=None, profile=None):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from firma.peer.wire.terms import VERSION
 
 from .network import Network
-from .world import NAMES, Operator, World
+from .world import NAMES, Operator, World, agreed
 
 PATIENCE, GATHERING, TRAINING = 2.0, 20.0, 0.2
 METHODS = (
@@ -85,15 +85,19 @@ KINDS = {
     "lost-disk": Kind(0.5, "member", what="the disk is empty, and the member started with it"),
 }  # fmt: skip
 
-# What is broken today, by kind of fault: promises that a ring with such a fault may break. To become empty.
+# What no ring can promise with these faults, and why; such violations are counted apart.
 KNOWN = {
-    "one-way": {"announced", "recovery"},  # a member that is heard but cannot be reached stalls the others silently
-    "slow-reader": {"announced", "recovery"},  # likewise
-    "straggler": {"announced"},  # nobody says that it waits for a member that trains for long
-    "version": {"exit"},  # a member that refuses everything makes its neighbours leave
-    "old-state": {"rounds", "parameters"},  # drags the ring back, below the rounds that are kept
-    "lost-disk": {"recovery"},  # is refused, so that two of them end a ring of four
+    "old-state": {"rounds"},  # a round whose receipt nobody had heard of is lost with the disk that had it
+    "lost-disk": {"recovery"},  # if so many disks are lost that those with their promises are no quorum: `excused`
 }
+
+
+def excused(scenario):
+    """The promises that a ring with these faults may break."""
+    found = set().union(*(KNOWN.get(fault.kind, ()) for fault in scenario.faults))
+    lost = {fault.members for fault in scenario.faults if fault.kind == "lost-disk"}
+    quorum = agreed(scenario.members, scenario.rounds, scenario.method, ())[0].needed
+    return found if scenario.members - len(lost) < quorum else found - {"recovery"}
 
 
 def draw(seed, kinds=None, profile=None):

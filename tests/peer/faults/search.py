@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from .checker import RECOVER, completed, judged, over, recovery
-from .scenarios import KNOWN, build, draw
+from .scenarios import build, draw, excused
 from .world import NAMES
 
 
@@ -17,7 +17,7 @@ class Verdict:
 
     scenario: object
     violations: tuple
-    known: tuple  # violations that a kind of fault in it explains today
+    known: tuple  # violations that a kind of fault in it explains
     rounds: int  # completed
     views: int
     recovery: float | None  # seconds from the last fault to the next completed round
@@ -46,9 +46,7 @@ def run_ring(scenario, mistakes=(), keep_history=False):
     except Exception as error:  # a mistake in the members' code, or in the simulation
         failed = error
     violations = judged(world, calm, failed)
-    kinds = {fault.kind for fault in scenario.faults}
-    excused = set().union(*(KNOWN.get(kind, ()) for kind in kinds))
-    known = tuple(each for each in violations if each.promise in excused)
+    known = tuple(each for each in violations if each.promise in excused(scenario))
     done = completed(world)
     counts = Counter({"lost writes": sum(disk.lost_writes for disk in world.disks.values())})
     return Verdict(

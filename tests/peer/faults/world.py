@@ -240,6 +240,7 @@ class Process:
         work, self._busy = self.driver.work.get_nowait(), True
         seconds = _STEP
         if isinstance(work, Train):
+            self.note("trains")
             seconds = self.world.training[self.number] * self.dice.uniform(0.8, 1.2)
         elif isinstance(work, Save):
             seconds = self.dice.uniform(*self.world.saving)
@@ -249,6 +250,8 @@ class Process:
 
     def _perform(self, work):
         self._busy = False
+        if isinstance(work, Train):
+            self.note("trained")
         if not self._loop.step(work):
             self._stop("finished")
 
