@@ -14,7 +14,7 @@ from firma.peer.ring_file import Ring
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.admission import Inbox
 from firma.peer.runtime.driver import Driver
-from firma.peer.runtime.events import Failed
+from firma.peer.runtime.events import Failed, Notice
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
@@ -153,6 +153,10 @@ def _never_again(self, state, now, tend=Proposer._tend):
     return [move for move in tend(self, state, now) if not isinstance(move, Repeat | Abandon)]
 
 
+def _says_nothing(self, event, now, on=Member.on):
+    return [action for action in on(self, event, now) if not isinstance(action, Notice)]
+
+
 def _never_goes_back(self, work, enter=RoundLoop.enter):
     if len(self.history) > work.view.start:
         site = self._site.client.parameters
@@ -211,7 +215,7 @@ MISTAKES = {
     ),
     "a head leaves": Mistake(frozenset({"heads"}), ((TinySite, "shared", property(_leaks_its_head)),)),
     "nobody is told of a stall": Mistake(
-        frozenset({"announced"}), ((Proposer, "_say", lambda self, text: []),), kinds=("partition", "blackout")
+        frozenset({"announced"}), ((Member, "on", _says_nothing),), kinds=("partition", "blackout")
     ),
     "a proposal that came to nothing is not repeated": Mistake(
         frozenset({"recovery"}), ((Proposer, "_tend", _never_again),), kinds=_HARD

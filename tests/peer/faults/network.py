@@ -107,8 +107,17 @@ class Call:
             return
         seconds = self._travel()
         if self.kind in ("send", "probe") and pair in network.slow:
-            seconds += sum(map(len, self.parts)) / network.slow[pair]
-        self.world.after(seconds, lambda: self._arrive(target))
+            self._crawl(target, sum(map(len, self.parts)))
+        else:
+            self.world.after(seconds, lambda: self._arrive(target))
+
+    def _crawl(self, target, left):
+        """On a slow line some of what is left arrives; when the line is as fast as usual again, the rest of it."""
+        rate = self.world.network.slow.get((self.caller.number, self.to))
+        if rate is None or left <= 0:
+            self.world.after(self._travel(), lambda: self._arrive(target))
+        elif not self.ended and self.caller.up:
+            self.world.after(_LOOK, lambda: self._crawl(target, left - rate * _LOOK))
 
     def _arrive(self, target):
         if self.ended and self.kind == "send":  # a stream that was broken off
