@@ -52,7 +52,7 @@ def test_the_result_is_that_of_the_evidence():
     assert f"Of the paper's {len(CASES)} cases" in said
     assert f"more accurate than `fedavg` in {sum(better['fedavg'])}," in said
     assert f"and than training alone in {sum(better['local'])}." in said
-    methods = ("local", "fedavg", "fedrep", "fibfl++")
+    methods = ("local", "fedavg", "fedrep", "fibfl++", "frame")
     rows = re.findall(r"^\| `([\w.-]+)`, [^|]*\|(.*)\|$", part, re.MULTILINE)
     assert [scenario for scenario, _ in rows] == ["dir-0.1", "skew-1", "iid"]
     for scenario, cells in rows:
@@ -60,6 +60,10 @@ def test_the_result_is_that_of_the_evidence():
         assert cells.split("|") == [f" {mean:.1f} " for mean in found], scenario
         if scenario == "dir-0.1":
             assert f"by {found[3] - found[1]:.1f} points on CIFAR-10 at `dir-0.1`" in said
+        if scenario == "iid":
+            assert f"`fedavg` is {found[1] - found[4]:.1f} points better" in said
+    sent = [table.get(("cifar10", "iid"), method, "bytes_per_round").mean for method in ("frame", "fedavg")]
+    assert sent[0] <= sent[1]
     sent = [table.get(("cifar10", "iid"), method, "bytes_per_round").mean for method in ("fibfl++", "fedavg")]
     assert f"{sent[0] / sent[1]:.1f} times the traffic of `fedavg` with ten clients" in said
 

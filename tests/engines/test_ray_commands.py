@@ -82,7 +82,7 @@ def test_reproduce_spreads_cells_and_writes_each_once(command, tmp_path, cluster
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
-    files = sorted((tmp_path / "ray").glob("*.jsonl"))
+    files = sorted((tmp_path / "ray").glob("digits-*.jsonl"))
     assert [path.name for path in files] == ["digits-paper.jsonl", "digits-published.jsonl"]
     times = [path.stat().st_mtime_ns for path in files]
     _, out, _ = command(*words, str(tmp_path / "ray"), "--engine", "ray")

@@ -21,7 +21,7 @@ def reproduce(command):
 
 
 def lines(folder):
-    return [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    return [line for path in sorted(folder.glob("digits-*.jsonl")) for line in path.read_text().splitlines()]
 
 
 def test_every_cell_is_a_line_and_is_run_once(reproduce, tmp_path):
@@ -30,7 +30,7 @@ def test_every_cell_is_a_line_and_is_run_once(reproduce, tmp_path):
     assert code == 0
     assert "4 cells run" in out
     assert "4/4" in err
-    files = sorted(tmp_path.glob("*.jsonl"))
+    files = sorted(tmp_path.glob("digits-*.jsonl"))
     assert [path.name for path in files] == ["digits-paper.jsonl", "digits-published.jsonl"]
     assert len(lines(tmp_path)) == 4
     document = json.loads(lines(tmp_path)[0])

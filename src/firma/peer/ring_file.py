@@ -182,7 +182,8 @@ class Ring(BaseModel):
     @property
     def absent(self) -> dict[str, bool]:
         """Optional parts that this ring file lacks; they are left out of its digest, as if they did not exist."""
-        return {name: True for name in ("flower", "continues") if getattr(self, name) is None}
+        lacking = {name: True for name in ("flower", "continues") if getattr(self, name) is None}
+        return lacking if self.insiders else lacking | {"insiders": True}
 
     @property
     def names(self) -> tuple[str, ...]:
