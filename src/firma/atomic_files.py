@@ -66,13 +66,22 @@ def whole_folder(target: Path, private: bool = False) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True, mode=0o700 if private else 0o777)
         yield draft
+        sync(draft)  # the names of its files, before the folder has a name that counts
         if target.exists():
-            shutil.rmtree(target)
+            remove_whole(target)
         draft.rename(target)
         sync(target.parent)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+
+
+def remove_whole(folder: Path) -> None:
+    """Remove a folder that others may look for: after a crash it is there with all that it holds, or not at all."""
+    hidden = folder.with_name(f".{folder.name}.gone")
+    shutil.rmtree(hidden, ignore_errors=True)
+    folder.rename(hidden)
+    shutil.rmtree(hidden)
 
 
 def sync(path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from firma.atomic_files import private_opener, replace_synced, whole_folder, write_synced
+from firma.atomic_files import private_opener, remove_whole, replace_synced, whole_folder, write_synced
 from firma.errors import BadInput
 from firma.peer.runtime.local_training import LocalSite
 from firma.peer.runtime.participation import Parts, packed, unpacked
@@ -63,10 +63,10 @@ def write(
             facts["sha256"] = _write_tensors(draft / "state.safetensors", site)
             write_synced(draft / _FACTS, json.dumps(facts, indent=1).encode(), private=True)
         for old in [path for path in _found(folder) if _rounds(path) <= rounds][:-keep]:
-            shutil.rmtree(old)
+            remove_whole(old)
         for old in folder.glob(f"{_ASIDE}[0-9]*"):
             if int(old.name.removeprefix(_ASIDE)) <= rounds:
-                shutil.rmtree(old)
+                remove_whole(old)
     except OSError as error:
         raise BadInput(
             f"state folder {str(folder)!r}: round {rounds} cannot be saved ({error.strerror}); "
@@ -88,13 +88,31 @@ def mark(folder: Path, rounds: int, epoch: int) -> None:
 
 
 def tidy(folder: Path) -> tuple[int, int]:
-    """(view, rounds) of the newest checkpoint after setting aside what an older view left behind; (0, 0): none."""
+    """(view, rounds) of the newest checkpoint; (0, 0): none. What an older view left behind is set aside, and what a
+    crash left of files in the middle of being written or removed is dropped.
+    """
+    for left in [
+        *folder.glob(f".{_PREFIX}*.draft"),
+        *folder.glob(f".{_PREFIX}*.gone"),
+        *folder.glob(f".{_ASIDE}*.gone"),
+    ]:
+        shutil.rmtree(left, ignore_errors=True)
     marks = [(_epoch(path), _rounds(path)) for path in _found(folder)]
     if not marks:
         return 0, 0
     newest = max(marks)
     _set_aside_after(folder, newest[1])
     return newest
+
+
+def reopen(folder: Path, site: LocalSite, ring: bytes) -> tuple[int, Saved]:
+    """Put a site where it was: (view, newest checkpoint). The first state of a new site is saved as round 0."""
+    number, rounds = tidy(folder)
+    if not any_in(folder):
+        write(folder, site, ring, 0, (), [], 1)
+    saved = read(folder, rounds, ring)
+    restore(site, saved)
+    return number, saved
 
 
 def latest(folder: Path) -> int:
@@ -240,5 +258,5 @@ def _set_aside_after(folder: Path, rounds: int) -> None:
         if _rounds(path) > rounds:
             aside = folder / f"{_ASIDE}{_rounds(path):06d}"
             if aside.exists():
-                shutil.rmtree(aside)
+                remove_whole(aside)
             path.rename(aside)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from firma.atomic_files import private_opener
 
@@ -18,11 +18,11 @@ TORN = "torn"
 
 def appended(path: Path) -> TextIO:
     """The file, open to add lines, and private if it is new; a last line that was cut off is ended and marked."""
-    torn = _unfinished(path)
+    torn, ended = _unfinished(path)
     file = open(path, "a", encoding="utf-8", opener=private_opener)  # noqa: SIM115, the caller closes it
     if torn:
         try:
-            file.write("\n" + json.dumps({TORN: torn}) + "\n")
+            file.write(("" if ended else "\n") + _mark(torn) + "\n")
             file.flush()
         except OSError:
             file.close()
@@ -30,21 +30,37 @@ def appended(path: Path) -> TextIO:
     return file
 
 
-def _unfinished(path: Path) -> int:
-    """Bytes after the last line's end."""
+def _mark(size: int) -> str:
+    """The line after one that was cut off after so many bytes."""
+    return json.dumps({TORN: size})
+
+
+def _unfinished(path: Path) -> tuple[int, bool]:
+    """Bytes of a last line that was cut off, 0 if it was not; and whether its end was written, but no mark after it."""
     try:
         with path.open("rb") as file:
-            size = end = file.seek(0, os.SEEK_END)
-            while end > 0:
-                start = max(0, end - 65536)
-                file.seek(start)
-                found = file.read(end - start).rfind(b"\n")
-                if found >= 0:
-                    return size - (start + found + 1)
-                end = start
-            return size
+            size = file.seek(0, os.SEEK_END)
+            end = _line_start(file, size)
+            if end < size:
+                return size - end, False
+            start = _line_start(file, end - 1)  # a mark is written after the line's end, and may be cut off, too
+            file.seek(start)
+            last = file.read(max(end - 1 - start, 0))
+            return (len(last), True) if last and _parsed(last) is None else (0, True)
     except FileNotFoundError:
-        return 0
+        return 0, True
+
+
+def _line_start(file: BinaryIO, end: int) -> int:
+    """Where the line begins that ends before `end`."""
+    while end > 0:
+        start = max(0, end - 65536)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +77,17 @@ def lines_of(path: Path) -> Iterator[Line]:
     """All lines of a file. Marks are not among them; a last line that only lacks its end is whole."""
     *whole, rest = path.read_bytes().split(b"\n")
     values = [_parsed(raw) for raw in whole]
-    for place, (raw, value) in enumerate(zip(whole, values, strict=True)):
-        after = values[place + 1] if place + 1 < len(values) else None
-        if value is not None and value.keys() == {TORN}:
-            continue
-        marked = after is not None and after.get(TORN) == len(raw)
-        yield Line(place + 1, len(raw), value, value is None and marked)
-    if rest:
-        value = _parsed(rest)
-        yield Line(len(whole) + 1, len(rest), value, value is None)
+    explained = False  # whether the line after this one says that this one was cut off
+    found = [Line(len(whole) + 1, len(rest), _parsed(rest), _parsed(rest) is None)] if rest else []
+    after, after_explained = rest, True  # the last line may be a mark that was cut off itself
+    for place in range(len(whole) - 1, -1, -1):
+        raw, value = whole[place], values[place]
+        mark = _mark(len(raw)).encode()
+        explained = after == mark or (after_explained and mark.startswith(after))
+        if value is None or value.keys() != {TORN}:
+            found.append(Line(place + 1, len(raw), value, value is None and explained))
+        after, after_explained = raw, value is None and explained
+    yield from reversed(found)
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:

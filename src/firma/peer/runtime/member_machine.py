@@ -635,7 +635,8 @@ class Member:
         if self._paxos.seated:
             return STALLED if self._stalled(now) else RUNNING
         view, alive = self._paxos.memory.view, self._detector.alive(now)
-        return ASKING if view is None or all(member in alive for member in view.order) else WAITING
+        reaches_all = view is None or all(member in alive for member in view.order)
+        return ASKING if reaches_all and not self._stalled(now) else WAITING
 
     @property
     def _has_finished(self) -> bool:

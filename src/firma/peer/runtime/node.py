@@ -324,12 +324,8 @@ class Node:
             edges = ring.task.edges
             drawn = noisy_proportions(self._own, ring.epsilon, edges) if noisy else proportions(self._own, edges)
             shares = published_proportions(state, drawn)
-        number, rounds = checkpoint.tidy(state)
-        if not checkpoint.any_in(state):
-            checkpoint.write(state, self.site, digest, 0, (), [], 1)
-        saved = checkpoint.read(state, rounds, digest)
-        checkpoint.restore(self.site, saved)
-        return MemberState(random_process(), number, rounds, shares=shares), saved
+        number, saved = checkpoint.reopen(state, self.site, digest)
+        return MemberState(random_process(), number, saved.rounds, shares=shares), saved
 
     def run(self) -> Outcome:
         """Train to the end; `PeerLost` and `BadInput` leave whole checkpoints behind."""

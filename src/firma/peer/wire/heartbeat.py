@@ -12,7 +12,7 @@ RUNNING = 1  # has a seat in the newest view
 LEAVING = 2  # is about to stop
 PROBING = 3  # only looks (firma doctor); not a member at work
 ASKING = 4  # wants a seat
-WAITING = 5  # wants a seat, but does not reach everybody who has one
+WAITING = 5  # wants a seat, but hangs, or does not reach everybody who has one
 STALLED = 6  # hangs in its training
 FINISHED = 7  # has completed all rounds
 # What a member with a seat does about the exchange of its tag:
