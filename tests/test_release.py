@@ -52,7 +52,7 @@ def files_of_the_package():
     found = [
         path
         for path in (ROOT / "src" / "firma").rglob("*")
-        if path.suffix in (".py", ".csv", ".typed", ".js", ".css", ".html")
+        if path.suffix in (".py", ".csv", ".typed", ".js", ".css", ".html", ".svg")
     ]
     return {path.relative_to(ROOT / "src").as_posix() for path in found}
 
