@@ -61,7 +61,7 @@ HERE = [page for page in PAGES if page not in EXECUTED and run_here(page)]
 
 @pytest.mark.parametrize("page", HERE)
 def test_the_blocks_of_a_page_run(page, command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "80")
     with modules_of(tmp_path):
         monkeypatch.syspath_prepend(tmp_path)
         for block in run_here(page):

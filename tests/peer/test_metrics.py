@@ -113,6 +113,7 @@ def test_only_metrics_are_answered_and_the_port_is_given_back(make_ring):
     node.site.close()
     node.log.close()
     node.audit_log.close()
+    node.evidence.close()
     node.driver.close()
 
 
