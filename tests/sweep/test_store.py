@@ -28,7 +28,7 @@ def run(folder, wanted, execute=simulate):
 
 
 def lines(folder):
-    return {path.name: path.read_text().splitlines() for path in folder.glob("*.jsonl")}
+    return {path.name: path.read_text().splitlines() for path in folder.glob("*-*.jsonl")}
 
 
 def test_every_cell_of_version_0_1_is_there_with_its_content():
