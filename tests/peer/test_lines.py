@@ -191,7 +191,7 @@ def test_a_member_that_complains_of_honest_ones_is_soon_the_one_that_is_left_out
     accused = []
 
     def begin():
-        monitor = world.nodes[3].member._lines
+        monitor = world.nodes[3].member._lines.monitor
         judge = type(monitor).look
 
         def look(view, neighbours, missing, now):

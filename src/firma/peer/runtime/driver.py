@@ -199,7 +199,7 @@ class Driver:
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """See `server.Receiver`."""
         if self._waiting:
-            process = self._member.paxos.own.process
+            process = self._member.voter.own.process
             return Heartbeat(
                 self._terms.federation, self._terms.ring, self._terms.signature.digest, process, (0, 0, 0), time.time(),
                 PROBING,
