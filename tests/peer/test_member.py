@@ -397,6 +397,23 @@ def test_who_is_waited_for_and_why_is_said_within_seconds_and_once_more_when_it_
     assert [each.facts for each in actions if isinstance(each, LogEvent)] == [{"members": {}}]
 
 
+def test_who_is_awaited_and_for_how_long_is_known_at_any_time(make_ring):
+    machine = Machine(make_ring("fibfl", 3, 5, "iid", patience=60.0).ring)
+    machine.now += 7.0
+    assert machine.member.awaited(machine.now) == {"bee": 7.0, "cat": 7.0}, "they have not appeared"
+    exchanging(machine)
+    began = machine.now
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+    message = Message(ExtractorState(torch.zeros(machine.terms.signature.size)))
+    machine.on(Arrived(2, SimpleNamespace(tag=(1, 1, 0), digest=b"d"), message))
+    beats(machine, places={1: ((1, 1, 0), PREPARING), 2: ((1, 1, 0), EXCHANGING)}, seconds=20.0)
+    assert machine.member.awaited(machine.now) == {"bee": machine.now - began}, "cat has sent its message"
+    machine.on(Arrived(1, SimpleNamespace(tag=(1, 1, 0), digest=b"d"), message))
+    machine.on(Tick())
+    assert machine.member.awaited(machine.now) == {}
+
+
 def test_somebody_who_says_that_it_trains_for_ever_is_not_waited_for_for_ever(machine):
     """Measured by others: five times the patience, or twenty rounds as they were, whichever is longer."""
     exchanging(machine)

@@ -175,6 +175,11 @@ class Driver:
             now = time.monotonic()
             return {name: max(0.0, now - when) for name, when in self._member.last_heard.items()}
 
+    def awaited(self) -> dict[str, float]:
+        """For how many seconds this site has been waiting for whom."""
+        with self._lock:
+            return self._member.awaited(time.monotonic())
+
     # What the main thread sends
 
     def send(self, to: int, tag: Tag, header: bytes, body: Bytes) -> None:

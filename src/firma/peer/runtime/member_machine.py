@@ -106,6 +106,10 @@ class Member:
         """When each member was last heard, by name."""
         return {self._detector.names[member]: when for member, when in self._detector.last_heard.items()}
 
+    def awaited(self, now: float) -> dict[str, float]:
+        """For how many seconds it has been waiting for whom, by name."""
+        return {self._detector.names[member]: now - since for member, since in self._lines.awaited(now).items()}
+
     @property
     def voter(self) -> Voter:
         """Its side of the agreement on views."""
@@ -183,6 +187,7 @@ class Member:
         actions = self._lines.watch(self._rounds.missing(), now)
         if set(self._lines.monitor.complaints) != before:
             self._heartbeats.due = now  # the others should know
+        self._ending.look(now)
         actions += self._voting.look(now)
         if now >= self._heartbeats.due:
             actions.append(self._heartbeats.beat(now))

@@ -85,6 +85,12 @@ class Ending:
 
     # Without a seat
 
+    def look(self, now: float) -> None:
+        """Whatever it is doing: make a note of it if the others have finished, for soon they are gone."""
+        standing = self._standing
+        if self._over is None and not standing.voter.seated and not standing.complete and self._ring_has_finished(now):
+            self._over = now
+
     def without_seat(self, now: float) -> list[Action]:
         """Finish if there is nothing left to do, give up if there will be no seat, or else wait for one."""
         standing, agreed = self._standing, self._standing.agreement

@@ -78,6 +78,15 @@ class Lines:
         self.judge(now)
         return actions + self._probes(now)
 
+    def awaited(self, now: float) -> dict[int, float]:
+        """Since when this member waits for whom: for messages of the view at work, or else for whoever is missing."""
+        standing, detector = self._standing, self._standing.detector
+        if standing.current:
+            return {member: wait.since for member, wait in self.monitor.waits.items()}
+        alive = detector.alive(now)
+        missing = [n for n in range(len(detector.names)) if n not in alive]
+        return {n: max(detector.last_heard.get(n, detector.started), detector.started) for n in missing}
+
     def _probes(self, now: float) -> list[Action]:
         """Try the lines that this member, or the other end, complains of: they may work again."""
         if now < self._next_probe:

@@ -19,7 +19,7 @@ from firma.peer.membership.views import (
     View,
 )
 from firma.peer.runtime.admission import Inbox, exchange_sequence
-from firma.peer.runtime.events import Action, AnswerControl, LogEvent, Notice, Remember, SendControl
+from firma.peer.runtime.events import Action, AnswerControl, Fail, LogEvent, Notice, Remember, SendControl
 from firma.peer.runtime.machine.lines import Lines
 from firma.peer.runtime.machine.lost_promises import LostPromises
 from firma.peer.runtime.machine.permission import Permission
@@ -84,7 +84,7 @@ class Voting:
                 return []
             case Say(text):
                 return [Notice(text)]
-        return actions + [SendControl(member, message) for member, message in out]
+        return actions + [SendControl(member, self._reminding(member, message)) for member, message in out]
 
     # What others say
 
@@ -94,7 +94,7 @@ class Voting:
         if standing.phase == "failed":
             return []
         actions = self._lost.notice(message)
-        if standing.phase == "failed":
+        if any(isinstance(action, Fail) for action in actions):
             return actions
         self._refresh(now)
         if message.view is not None and message.view.number > standing.voter.view_number:  # first learn, then listen
@@ -108,8 +108,13 @@ class Voting:
         more, out = self._become(agreement.receive(self._rules, standing.voter, sender, message), now)
         actions += more
         for to, each in out:
-            actions.append((AnswerControl if called and to == sender else SendControl)(to, each))
+            actions.append((AnswerControl if called and to == sender else SendControl)(to, self._reminding(to, each)))
         return actions
+
+    def _reminding(self, member: int, message: ControlMessage) -> ControlMessage:
+        """Everything that is said to a member carries what it signed last: one with an old memory must not vote."""
+        receipt = next((each for each in self._standing.voter.receipts if each.member == member), None)
+        return replace(message, receipt=receipt)
 
     def _refresh(self, now: float) -> None:
         """What this member says about itself must be true now."""
