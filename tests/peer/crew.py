@@ -304,6 +304,14 @@ def member_main(folder, number, resume, faults, namespace, pace, listen=None):
     os._exit(code)
 
 
+def join_words(made, number, *words):
+    """The words of `firma join` for a member of a ring that a test has made."""
+    return [
+        "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
+        "--state", str(made.state(number)), *words,
+    ]  # fmt: skip
+
+
 class Crew:
     """The members of one ring."""
 

@@ -92,8 +92,8 @@ def plant(world, number, kind, every=0.1, start=1.0, end=40.0):
     def lie():
         node = world.nodes[number]
         if node.up and world.now < end:
-            rules = node.member._agreement.rules
-            for to, raw in notes(rules, node.member.paxos, world.terms, kind, next(counter)):
+            rules = node.member.agreement.rules
+            for to, raw in notes(rules, node.member.voter, world.terms, kind, next(counter)):
                 node._control(to, raw)
             world.after(every, lie)
 
@@ -122,7 +122,7 @@ def install(kind, rounds=3, every=0.1):
 def _talk(driver, kind, every):
     for counter in itertools.count():
         with driver._lock:
-            rules, voter = driver._member._agreement.rules, driver._member.paxos
+            rules, voter = driver._member.agreement.rules, driver._member.voter
             out = list(notes(rules, voter, driver._terms, kind, counter))
         for to, raw in out:
             driver._client.control(to, raw)

@@ -5,15 +5,17 @@ from itertools import pairwise
 
 import pytest
 
+from firma.peer.agreed_text import agreed_lines
 from firma.peer.membership.exclusion import Exclusions, left_out
-from firma.peer.membership.line_monitor import Complaint, Pace
+from firma.peer.membership.failure_detector import FailureDetector, Patience
+from firma.peer.membership.line_monitor import Complaint, LineMonitor, Pace
 from firma.peer.membership.views import Seat, View
 from firma.peer.runtime.events import Unreachable
 from firma.peer.wire.heartbeat import EXCHANGING, PREPARING, decode_heartbeat
 from firma.peer.wire.message import REFUSED, decode_header
 
 from .test_virtual import assert_finished, assert_replayed
-from .virtual import VirtualNode, World
+from .virtual import VirtualNode, World, agreed_ring
 
 PATIENCE = 5.0
 
@@ -191,7 +193,7 @@ def test_a_member_that_complains_of_honest_ones_is_soon_the_one_that_is_left_out
     accused = []
 
     def begin():
-        monitor = world.nodes[3].member._lines
+        monitor = world.nodes[3].member._lines.monitor
         judge = type(monitor).look
 
         def look(view, neighbours, missing, now):
@@ -326,6 +328,23 @@ def test_after_its_last_round_nobody_waits_for_ever_for_a_receiver_that_takes_no
     assert_finished(world, 0)
     assert bee.end is None
     assert world.of("ended")[0][0] < 15 * PATIENCE
+
+
+def test_what_is_agreed_to_in_words_is_what_is_done():
+    ring = agreed_ring(5, 10, patience=7.0, stalled=900.0, gathering=30.0)
+    said = dict(agreed_lines(ring))
+    monitor = LineMonitor(FailureDetector(0, ring.names, Patience(7.0, 30.0, 900.0), started=0.0))
+    assert "within 7 s of its last progress" in said["deadlines"]
+    assert monitor.limit(1) == 7.0
+    monitor._paces[1] = Pace(1e6)
+    assert f"at most {monitor.limit(1):g} s)" in said["deadlines"]
+    assert f"may take {monitor.training_limit:g} s" in said["deadlines"]
+    monitor._rounds.measured(0.1)
+    assert f"after the first round at most {monitor.training_limit:g} s" in said["deadlines"]
+    memory, whole = Exclusions(0, 7.0), View(1, 0, tuple(Seat(n, n) for n in range(5)))
+    memory.view_decided(whole, View(2, 0, whole.ring[:4]), {frozenset((0, 4))}, [0, 4], 0.0)
+    assert memory.held(27.9) and not memory.held(28.1)
+    assert "after 28 s at the earliest" in said["left out"]
 
 
 def test_who_quarrels_with_several_is_the_one_to_go():

@@ -114,20 +114,20 @@ class Machine:
 
     def _signed(self, number, kind, digest):
         seals = self.seals[number]
-        return seals.sign(statement(seals.ring, kind, 1, self.member.paxos.ballot, digest))
+        return seals.sign(statement(seals.ring, kind, 1, self.member.voter.ballot, digest))
 
     def promise(self, number):
-        said = Promise(self.member.paxos.ballot, MemberState(10 + number), None)
+        said = Promise(self.member.voter.ballot, MemberState(10 + number), None)
         said = replace(said, signature=self._signed(number, b"promise", said.digest))
         return self.on(ControlAnswered(number, ControlMessage(None, said)))
 
     def echo(self, number):
         signature = self._signed(number, b"echo", VIEW.digest)
-        return self.on(ControlAnswered(number, ControlMessage(None, Echo(self.member.paxos.ballot, signature))))
+        return self.on(ControlAnswered(number, ControlMessage(None, Echo(self.member.voter.ballot, signature))))
 
     def commit(self, number):
         signature = self._signed(number, b"commit", VIEW.digest)
-        return self.on(ControlAnswered(number, ControlMessage(None, Committed(self.member.paxos.ballot, signature))))
+        return self.on(ControlAnswered(number, ControlMessage(None, Committed(self.member.voter.ballot, signature))))
 
     def seat(self):
         """Bring it into the first view with everybody."""
@@ -230,35 +230,35 @@ def test_a_ballot_of_somebody_else_and_junk_are_refused(victim):
     forged = encode_control(victim.terms, ControlMessage(None, Prepare((1, 2))))
     with pytest.raises(WireError, match="somebody else"):
         decode_control(victim.terms, forged, 3, 5, sender=1)
-    before = victim.member.paxos
+    before = victim.member.voter
     for raw in (forged, b"junk" * 30):
         assert line.control(raw, timeout=5) == b""
     line.channel.close()
     assert victim.log.total() == {"note": 2}
-    assert victim.member.paxos == before
+    assert victim.member.voter == before
 
 
 def test_who_has_forgotten_everything_keeps_silent_in_a_ring_at_work(ring, machine):
     assert not machine.all(Fail, ControlArrived(1, ControlMessage(VIEW))), "nobody believes a view without its proof"
     other = Machine(ring)
     other.seat()
-    proof = other.member.paxos.memory.proof
+    proof = other.member.voter.memory.proof
     lost = Machine(ring)
     actions = lost.on(ControlArrived(1, ControlMessage(VIEW, Prepare((1, 1)), proof)))
     assert any("this site's promises are lost" in each.text for each in actions if isinstance(each, Notice))
     assert Remember(Memory(VIEW, proof=proof, mute=VIEW.number + 2)) in actions, "and a restart does not forget that"
     assert not [each for each in actions if type(each).__name__ in ("AnswerControl", "SendControl")], "it does not vote"
-    assert lost.member.paxos.muted
+    assert lost.member.voter.muted
 
 
 def test_a_decided_view_is_told_to_all_and_followed(machine):
     assert {each.to for each in machine.propose()} == {1, 2}
     machine.promise(1)
     machine.promise(2)
-    assert machine.member.paxos.value == VIEW
+    assert machine.member.voter.value == VIEW
     machine.echo(2)
     actions = machine.commit(2)
-    proof = machine.member.paxos.memory.proof
+    proof = machine.member.voter.memory.proof
     assert [action for action in actions if isinstance(action, SendControl)] == [
         SendControl(1, ControlMessage(VIEW, None, proof)), SendControl(2, ControlMessage(VIEW, None, proof)),
     ]  # fmt: skip
@@ -358,7 +358,7 @@ def test_an_undelivered_message_has_a_deadline_that_starts_again_while_it_moves(
         machine.on(Moved(1, (1, 1, 0), part / 10))
     machine.on(Unreachable(1, "connection refused"))
     assert any("connection refused" in text for text in texts(beats(machine, places=training, seconds=5.5)))
-    assert machine.member.paxos.ballot is not None or machine.member.paxos.frozen
+    assert machine.member.voter.ballot is not None or machine.member.voter.frozen
 
 
 def test_a_few_bytes_at_a_time_are_no_progress(machine):
@@ -395,6 +395,23 @@ def test_who_is_waited_for_and_why_is_said_within_seconds_and_once_more_when_it_
     actions = machine.on(Tick())
     assert texts(actions) == [f"the wait for {name} is over after 28 s" for name in ("bee", "cat")]
     assert [each.facts for each in actions if isinstance(each, LogEvent)] == [{"members": {}}]
+
+
+def test_who_is_awaited_and_for_how_long_is_known_at_any_time(make_ring):
+    machine = Machine(make_ring("fibfl", 3, 5, "iid", patience=60.0).ring)
+    machine.now += 7.0
+    assert machine.member.awaited(machine.now) == {"bee": 7.0, "cat": 7.0}, "they have not appeared"
+    exchanging(machine)
+    began = machine.now
+    for number in (1, 2):
+        machine.on(Delivered(number, (1, 1, 0)))
+    message = Message(ExtractorState(torch.zeros(machine.terms.signature.size)))
+    machine.on(Arrived(2, SimpleNamespace(tag=(1, 1, 0), digest=b"d"), message))
+    beats(machine, places={1: ((1, 1, 0), PREPARING), 2: ((1, 1, 0), EXCHANGING)}, seconds=20.0)
+    assert machine.member.awaited(machine.now) == {"bee": machine.now - began}, "cat has sent its message"
+    machine.on(Arrived(1, SimpleNamespace(tag=(1, 1, 0), digest=b"d"), message))
+    machine.on(Tick())
+    assert machine.member.awaited(machine.now) == {}
 
 
 def test_somebody_who_says_that_it_trains_for_ever_is_not_waited_for_for_ever(machine):
@@ -476,13 +493,13 @@ def test_alone_a_member_pauses_and_says_so_once(machine):
     (notice,) = [each for _ in range(3) for each in machine.all(Notice, Tick())]
     assert notice.text.startswith("paused: bee has been silent")
     assert notice.text.endswith("2 of 3 are needed, 1 here")
-    assert machine.member.paxos.ballot is None, "it does not ask in vain"
+    assert machine.member.voter.ballot is None, "it does not ask in vain"
     machine.on(HeartbeatAnswered(2, heartbeat(RUNNING, 12)))
     actions = []
     for _ in range(40):
         actions += machine.on(Tick())
         machine.now += 0.05
-        if machine.member.paxos.ballot:
+        if machine.member.voter.ballot:
             break
     sent = [each.message.body for each in actions if isinstance(each, SendControl)]
     assert isinstance(sent[-1], Prepare)

@@ -72,6 +72,8 @@ def test_a_run_seen_from_outside(make_ring):
         after = parsed(get(port))
     assert before["firma_rounds_planned"] == {"": 6}
     assert before["firma_members"] == {"": 3}
+    assert set(before["firma_waiting_seconds"]) == {"bee", "cat"}
+    assert all(seconds > 0 for seconds in before["firma_waiting_seconds"].values()), "they have not appeared"
     assert "firma_accuracy" not in before, "nothing is known yet"
     assert [page["firma_round"][""] for _, page in seen] == [1, 2, 3, 4, 5, 6]
     for report, page in seen:
@@ -80,6 +82,8 @@ def test_a_run_seen_from_outside(make_ring):
         assert page["firma_round_seconds"][""] == report.seconds
         assert set(page["firma_silence_seconds"]) == {"bee", "cat"}
         assert all(0 <= age < 60 for age in page["firma_silence_seconds"].values())
+        assert set(page["firma_waiting_seconds"]) == {"bee", "cat"}
+        assert all(0 <= age < 60 for age in page["firma_waiting_seconds"].values())
     assert seen[-1][0].weights, "fibfl++ mixes on the ring after its warm-up"
     assert after["firma_training_seconds_total"][""] == pytest.approx(outcomes[0].training)
     assert 0 < after["firma_mixing_seconds_total"][""] < outcomes[0].seconds

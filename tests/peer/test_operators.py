@@ -23,7 +23,7 @@ from firma.peer.runtime.rotating_lines import parts
 from tests.processes import running, wait_until
 
 from .conftest import NAMES, accept_all, free_ports
-from .crew import Crew
+from .crew import Crew, join_words
 
 FIRMA = [sys.executable, "-m", "firma"]
 
@@ -40,13 +40,6 @@ def crew(make_ring):
             return each
 
         yield make
-
-
-def join_words(made, number, *words):
-    return [
-        "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
-        "--state", str(made.state(number)), *words,
-    ]  # fmt: skip
 
 
 def firma(*words, timeout=120, env=None):

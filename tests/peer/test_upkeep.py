@@ -29,7 +29,7 @@ from firma.peer.runtime.supervisor import Supervisor
 from tests.processes import running, wait_until
 
 from .conftest import NAMES, Fixture, accept_all
-from .crew import Crew
+from .crew import Crew, join_words
 from .test_node import run_threads
 
 FIRMA = [sys.executable, "-m", "firma"]
@@ -48,13 +48,6 @@ def crew(make_ring):
             return each
 
         yield make
-
-
-def join_words(made, number, *words):
-    return [
-        "join", str(made.path), "--data", made.data(number), "--identity", str(made.identity(number)),
-        "--state", str(made.state(number)), *words,
-    ]  # fmt: skip
 
 
 # The disk

@@ -171,6 +171,28 @@ def test_a_full_disk_ends_one_member_and_no_other():
     assert_finished(world, 0, 2)
 
 
+def hanging(seconds, rounds, until=300.0):
+    """A ring of three in which bee hangs in its training from 1.5 s on, and is found to after 3 s."""
+    world = World(3, rounds, seed=3, stalled=3.0)
+    world.at(1.5, lambda: world.training.update({1: seconds}))
+    world.at(1.5 + seconds, lambda: world.training.update({1: 0.2}))
+    return world.start().run(until)
+
+
+def test_a_member_that_hangs_asks_for_no_seat_and_stops_nobody_again():
+    """If it asked, the others would agree on a view without it after every round, as soon as it may come back."""
+    world = hanging(seconds=30.0, rounds=150)
+    assert_finished(world, 0, 1, 2)
+    views = [view for _, who, _, view in world.of("entered") if who == "ant"]
+    assert [sorted(view.order) for view in views] == [[0, 1, 2], [0, 2], [0, 1, 2]]
+
+
+def test_a_member_that_hangs_until_the_others_have_finished_ends_and_says_why():
+    world = hanging(seconds=30.0, rounds=12)
+    assert_finished(world, 0, 2)
+    assert "the ring has finished without this site" in world.ends()[1]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_bad_networks_and_crashes_by_the_dice(seed):
     """Delay, loss and duplicates all the while; members are killed and come back; never two views of one number."""

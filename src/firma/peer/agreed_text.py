@@ -5,6 +5,8 @@ from itertools import takewhile
 
 from firma.mixing.kind import kind_of
 from firma.peer.identity import fingerprint, fingerprint_bytes
+from firma.peer.membership.exclusion import HOLD
+from firma.peer.membership.line_monitor import LONGEST, ROUNDS, SHORTEST, TIMES, TRAINING
 from firma.peer.ring_file import Ring
 from firma.peer.spoken import spoken
 from firma.peer.used_settings import used_numbers
@@ -51,10 +53,25 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     yield "messages", f"numbers encoded as {ring.wire}"
     yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
     yield "insiders", _insiders(ring)
-    yield "patience", (
-        f"a member is left out after {ring.patience:g} s of silence, or {ring.stalled:g} s in one round of training; "
-        f"all must appear within {ring.gathering:g} s"
+    yield from _patience_lines(ring)
+
+
+def _patience_lines(ring: Ring) -> Iterator[tuple[str, str]]:
+    """What the patience means: when somebody is left out, and for how long."""
+    message = max(SHORTEST, ring.patience)
+    yield "patience", f"{ring.patience:g} s; whoever is not heard by a neighbour for so long is left out"
+    yield "deadlines", (
+        f"a message must arrive, and be acknowledged, within {message:g} s of its last progress, or {TIMES:g} times "
+        f"what is usual on its line (at most {LONGEST * message:g} s); a round of training may take "
+        f"{ring.stalled:g} s, and after the first round at most {TRAINING * ring.patience:g} s or {ROUNDS:g} usual "
+        "rounds, whichever is longer"
     )  # fmt: skip
+    yield "left out", (
+        f"of members between which messages miss their deadlines, the one with the most such lines, as long as "
+        f"{ring.needed} remain; it is let in again when its lines work, after {HOLD * ring.patience:g} s at the "
+        "earliest, and after twice as long each time"
+    )  # fmt: skip
+    yield "start", f"all must appear within {ring.gathering:g} s"
 
 
 def _insiders(ring: Ring) -> str:

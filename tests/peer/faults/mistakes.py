@@ -15,6 +15,7 @@ from firma.peer.runtime import checkpoint
 from firma.peer.runtime.admission import Inbox
 from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.events import Failed, Notice
+from firma.peer.runtime.machine.standing import Standing
 from firma.peer.runtime.member_machine import Member
 from firma.peer.runtime.promises import Promises
 from firma.peer.runtime.round_loop import RoundLoop
@@ -46,9 +47,9 @@ def _in_the_agreement(machine):
     mutant = SimpleNamespace(**vars(voting)) if names else voting
     for name in names:
         setattr(mutant, name, getattr(machine, name))
-    changes = (("firma.peer.runtime.member_machine", "voting", mutant),) if names else ()
+    changes = (("firma.peer.runtime.machine.voting", "agreement", mutant),) if names else ()
     if "completed" in names:  # a member that is frozen has no next round to complete, so that must be wrong, too
-        changes += ((Member, "_current", _current_although_frozen),)
+        changes += ((Standing, "current", _current_although_frozen),)
 
     def at_start(memory):
         if memory is None or machine.restart is usual.restart:
@@ -63,9 +64,9 @@ _HARD = ("kill", "promise-kill", "power", "cut", "partition", "loss", "delay", "
 _CRASHES = ("kill", "power", "blackout")
 
 
+@property
 def _current_although_frozen(self):
-    number = self._view.number if self._view is not None else 0
-    return self._inbox is not None and self._paxos.view_number == number
+    return self.inbox is not None and self.voter.view_number == self.followed
 
 
 def _small_quorum(agreement):
@@ -175,7 +176,7 @@ MISTAKES = {
         agreed=_small_quorum, kinds=("partition", "cut"),
     ),
     "an older view is believed": Mistake(
-        frozenset({"views"}), (("firma.peer.runtime.member_machine", "voting",
+        frozenset({"views"}), (("firma.peer.runtime.machine.voting", "agreement",
                                 SimpleNamespace(**vars(voting) | {"receive": _takes_any_view})),), kinds=_HARD,
     ),
     "promises are written after they are given": Mistake(
@@ -211,7 +212,7 @@ MISTAKES = {
         frozenset({"parameters"}), ((RoundLoop, "enter", _never_goes_back),), profile="council"
     ),
     "a member goes on although it is frozen": Mistake(
-        frozenset({"rounds"}), ((Member, "_current", _current_although_frozen),), profile="council"
+        frozenset({"rounds"}), ((Standing, "current", _current_although_frozen),), profile="council"
     ),
     "a head leaves": Mistake(frozenset({"heads"}), ((TinySite, "shared", property(_leaks_its_head)),)),
     "nobody is told of a stall": Mistake(

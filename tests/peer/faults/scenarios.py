@@ -87,15 +87,16 @@ KINDS = {
 
 # What no ring can promise with these faults, and why; such violations are counted apart.
 KNOWN = {
-    "old-state": {"rounds"},  # a round whose receipt nobody had heard of is lost with the disk that had it
-    "lost-disk": {"recovery"},  # if so many disks are lost that those with their promises are no quorum: `excused`
+    # A round whose receipt nobody had heard of is lost with the disk that had it. A site that notices does not vote.
+    "old-state": {"rounds", "recovery"},
+    "lost-disk": {"recovery"},  # if so many disks are lost or old that those with promises are no quorum: `excused`
 }
 
 
 def excused(scenario):
     """The promises that a ring with these faults may break."""
     found = set().union(*(KNOWN.get(fault.kind, ()) for fault in scenario.faults))
-    lost = {fault.members for fault in scenario.faults if fault.kind == "lost-disk"}
+    lost = {fault.members for fault in scenario.faults if fault.kind in ("lost-disk", "old-state")}
     quorum = agreed(scenario.members, scenario.rounds, scenario.method, ())[0].needed
     return found if scenario.members - len(lost) < quorum else found - {"recovery"}
 

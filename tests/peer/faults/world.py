@@ -106,8 +106,8 @@ class _RoundLoop(RoundLoop):
     def save(self, work):
         report = super().save(work)
         process = self._process
-        paxos = process.member.paxos
-        told = paxos.frozen or paxos.view_number != work.view.number  # it has said how far it is, and this is beyond
+        voter = process.member.voter
+        told = voter.frozen or voter.view_number != work.view.number  # it has said how far it is, and this is beyond
         process.note("saved", work.view.number, work.number + 1, process.parameters(), told)
         return report
 

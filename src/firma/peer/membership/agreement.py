@@ -344,9 +344,25 @@ def without_past(voter: Voter) -> Voter:
     """A member whose promises are lost has learnt a view, and votes about neither of the next two.
 
     It may have known one view more than those that it has heard, and have voted about the one after that. What is said
-    of a view after these two, it has said with the memory that it has now.
+    of a view after these two, it has said with the memory that it has now. A proposal of its own is over.
     """
-    return replace(voter, memory=replace(voter.memory, mute=voter.view_number + 2))
+    return replace(abandon(voter), memory=replace(voter.memory, mute=voter.view_number + 2))
+
+
+def outdated(rules: Rules, voter: Voter, message: ControlMessage) -> bool:
+    """Whether a member has signed more than it remembers: its memory is an old copy.
+
+    Either a receipt of its own is of a later place than it has saved; or it has a seat in a decided view. It got that
+    by a promise, which it made when it knew the view before and had made a note of the promise. A member that was away
+    has neither signed a later receipt, nor does it have a seat in a view that it did not promise for.
+    """
+    receipt, view = message.receipt, message.view
+    if receipt is not None and receipt.member == voter.me and receipt.place > voter.own.place:
+        return valid(rules, receipt)
+    if view is None or voter.me not in view.order or view.number <= voter.view_number:
+        return False
+    forgotten = view.number > voter.view_number + 1 or not voter.frozen
+    return forgotten and decided(rules, view, message.proof)
 
 
 def restart(voter: Voter, own: MemberState) -> Voter:

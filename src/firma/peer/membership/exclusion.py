@@ -6,7 +6,7 @@ complain of them. Nobody else can see which end of a broken line is to blame, an
 - The member with the most broken lines is left out; one that complains of everybody is that member itself.
 - Of two that complain of each other only, the others leave out the one that was in more such quarrels before, or was
   not left out the last time, so that nobody can have the same honest member left out again and again.
-- Whoever was left out stays out for `_HOLD` times the patience, twice as long every time, and until the line works.
+- Whoever was left out stays out for `HOLD` times the patience, twice as long every time, and until the line works.
   If it never does, the two ends take turns.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from firma.peer.membership.views import View
 
-_HOLD = 4.0  # times `patience.silence`: how long a member stays out the first time
+HOLD = 4.0  # times `patience.silence`: how long a member stays out the first time
 _TURNS = 4.0  # times as long, until it is the turn of the other end
 _DOUBLINGS = 8
 _MEMORY = 200.0  # times `patience.silence`: after that a quarrel is forgotten
@@ -113,7 +113,7 @@ class Exclusions:
         if absence is not None:
             return now < absence.since + _TURNS * (self._until(member) - absence.since)
         began = self._quarrels[broken[0]].began if broken[0] in self._quarrels else now
-        return now < began + _TURNS * _HOLD * self.silence  # it was out for another reason
+        return now < began + _TURNS * HOLD * self.silence  # it was out for another reason
 
     def opinion(self, lines: set[Line], seats: Collection[int], now: float) -> set[int]:
         """Of two other members that quarrel and could both be in the ring, the one that this member would leave out."""
@@ -141,4 +141,4 @@ class Exclusions:
 
     def _until(self, member: int) -> float:
         absence = self._absences[member]
-        return absence.since + _HOLD * self.silence * 2.0 ** min(absence.times - 1, _DOUBLINGS)
+        return absence.since + HOLD * self.silence * 2.0 ** min(absence.times - 1, _DOUBLINGS)

@@ -3,7 +3,7 @@
 A heartbeat shows that a member is alive, not that its messages arrive. Every exchange has a deadline:
 
 - A message that its sender says it has sent must arrive, and one of this member's must be acknowledged, within
-  `patience` (5 s at least), or within `_TIMES` times what transfers on that line took so far (mean and deviation, as
+  `patience` (5 s at least), or within `TIMES` times what transfers on that line took so far (mean and deviation, as
   TCP reckons its time-out) if that is longer, up to ten times the patience. Every sixteenth of a message that has moved
   starts the time again: a large message on a slow line may take long, one byte per second may not.
 - A member that says that it trains is waited for, within `stalled`, and within 5 times the patience or 20 times the
@@ -22,11 +22,11 @@ from firma.peer.membership.views import View
 from firma.peer.wire.heartbeat import COMPLETING, EXCHANGING, LEAVING, PREPARING
 from firma.peer.wire.terms import Tag
 
-_SHORTEST = 5.0  # seconds that a line has at least: a lost connection is tried again every two seconds
-_LONGEST = 10.0  # times that; nobody gets more by being slower and slower
-_TIMES = 3.0  # a deadline in terms of the longest that is usual
+SHORTEST = 5.0  # seconds that a line has at least: a lost connection is tried again every two seconds
+LONGEST = 10.0  # times that; nobody gets more by being slower and slower
+TIMES = 3.0  # a deadline in terms of the longest that is usual
 _PARTS = 16  # a message moves if another such part of it has
-_TRAINING, _ROUNDS = 5.0, 20.0  # deadline of training: times `patience`, times the longest usual round
+TRAINING, ROUNDS = 5.0, 20.0  # deadline of training: times `patience`, times the longest usual round
 _NOTICED, _UNUSUAL = 5.0, 3.0  # seconds, and times the usual wait, after which the operator is told
 _SOON = 0.5  # share of a deadline after which a member is named in an agreement that is under way anyway
 
@@ -227,8 +227,8 @@ class LineMonitor:
         usual = self._paces[member].longest if member in self._paces else 0.0
         if not usual:
             usual = max((pace.longest for pace in self._paces.values()), default=0.0)
-        shortest = max(_SHORTEST, self.detector.patience.silence)
-        return min(max(shortest, _TIMES * usual), _LONGEST * shortest)
+        shortest = max(SHORTEST, self.detector.patience.silence)
+        return min(max(shortest, TIMES * usual), LONGEST * shortest)
 
     def hopeless(self, members: Collection[int]) -> bool:
         """Whether all of these have missed their deadlines by as much again."""
@@ -240,7 +240,7 @@ class LineMonitor:
         patience = self.detector.patience
         if self._rounds.mean is None:
             return patience.stalled
-        return min(patience.stalled, max(_TRAINING * patience.silence, _ROUNDS * self._rounds.longest))
+        return min(patience.stalled, max(TRAINING * patience.silence, ROUNDS * self._rounds.longest))
 
     # What the operator is told
 

@@ -185,6 +185,7 @@ class ControlMessage:
     view: View | None
     body: Body | None = None
     proof: Proof | None = None
+    receipt: Receipt | None = None  # the receiver's own, the newest that the sender holds: it may have forgotten
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,11 @@ class Driver:
             now = time.monotonic()
             return {name: max(0.0, now - when) for name, when in self._member.last_heard.items()}
 
+    def awaited(self) -> dict[str, float]:
+        """For how many seconds this site has been waiting for whom."""
+        with self._lock:
+            return self._member.awaited(time.monotonic())
+
     # What the main thread sends
 
     def send(self, to: int, tag: Tag, header: bytes, body: Bytes) -> None:
@@ -199,7 +204,7 @@ class Driver:
     def heartbeat(self, sender: int, heartbeat: Heartbeat | None) -> Heartbeat:
         """See `server.Receiver`."""
         if self._waiting:
-            process = self._member.paxos.own.process
+            process = self._member.voter.own.process
             return Heartbeat(
                 self._terms.federation, self._terms.ring, self._terms.signature.digest, process, (0, 0, 0), time.time(),
                 PROBING,

@@ -117,6 +117,9 @@ def node_metrics(node: Node) -> Iterator[Family]:
     yield Family("firma_handshakes_failed_total", "counter", about, _one(node.server.handshakes_failed))
     about = "Seconds since a member was last heard."
     yield Family("firma_silence_seconds", "gauge", about, node.driver.silence(), "member")
+    about = "Seconds for which this site has been waiting for a member, its messages or its appearance."
+    awaited = dict.fromkeys(set(node.ring.names) - {node.ring.names[node.me]}, 0.0) | node.driver.awaited()
+    yield Family("firma_waiting_seconds", "gauge", about, dict(sorted(awaited.items())), "member")
 
 
 @contextmanager

@@ -44,6 +44,8 @@ def encode_control(terms: Terms, message: ControlMessage) -> bytes:
     plain: dict[str, Any] = {"view": message.view and _view(message.view), "proof": _proof(message.proof)}
     if message.body is not None:
         plain |= {"kind": type(message.body).__name__, "body": _body(message.body)}
+    if message.receipt is not None:
+        plain["receipt"] = _receipt(message.receipt)
     raw = json.dumps(plain, separators=(",", ":")).encode()
     return _HEADER.pack(MAGIC, VERSION, terms.federation, terms.ring) + raw
 
@@ -62,17 +64,17 @@ def decode_control(terms: Terms, raw: bytes, members: int, rounds: int, sender: 
     read = _Reader(members, rounds, terms.classes)
     try:
         plain = json.loads(raw[_HEADER.size :])
-        if not {"view", "proof"} <= set(plain) <= {"view", "proof", "kind", "body"}:
+        if not {"view", "proof"} <= set(plain) <= {"view", "proof", "kind", "body", "receipt"}:
             raise ValueError("keys")
         view = read.view(plain["view"]) if plain["view"] is not None else None
         proof = read.proof(plain["proof"])
-        message = ControlMessage(view, read.body(plain["kind"], plain["body"]) if "kind" in plain else None, proof)
+        body = read.body(plain["kind"], plain["body"]) if "kind" in plain else None
+        receipt = read.receipt(plain["receipt"]) if "receipt" in plain else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise WireError(f"a control message of the wrong form ({type(error).__name__})") from None
-    body = message.body
     if sender is not None and isinstance(body, Prepare | Propose | Commit) and body.ballot[1] != sender:
         raise WireError("a ballot of somebody else")
-    return message
+    return ControlMessage(view, body, proof, receipt)
 
 
 def encode_memory(memory: Memory) -> dict[str, Any]:
@@ -147,11 +149,14 @@ def _promise(promise: Promise) -> dict[str, Any]:
         "process": state.process, "epoch": state.view_number, "rounds": state.rounds, "ready": state.ready,
         "shares": list(state.shares), "against": list(state.against),
     }  # fmt: skip
-    receipts = [[r.member, r.view_number, r.rounds, r.signature.hex()] for r in promise.receipts]
     return {
-        "ballot": list(promise.ballot), "word": word, "prepared": _prepared(promise.prepared), "receipts": receipts,
-        "signature": promise.signature.hex(),
+        "ballot": list(promise.ballot), "word": word, "prepared": _prepared(promise.prepared),
+        "receipts": [_receipt(each) for each in promise.receipts], "signature": promise.signature.hex(),
     }  # fmt: skip
+
+
+def _receipt(receipt: Receipt) -> list[Any]:
+    return [receipt.member, receipt.view_number, receipt.rounds, receipt.signature.hex()]
 
 
 def _body(body: Body) -> dict[str, Any]:
