@@ -21,7 +21,7 @@ _OTHERS = {
     "plateau_std": ("standard deviation over the last half of the rounds", "", 1.0, 4),
     "bytes_per_round": ("megabytes per round, all clients together", "", 1e-6, 2),
 }
-_POINTS = (1.0, 2.0, 5.0, 10.0, 20.0)
+_POINTS = (0.5, 1.0, 2.0, 5.0, 10.0)
 _PARTS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 

@@ -161,9 +161,11 @@ def _controls(board: Board) -> str:
         )
     if board.aside:
         fields.append(f'<label><input type="checkbox" id="aside"> {len(board.aside)} changed ones, too</label>')
+    if len(board.variants) > 1 or board.options:
+        fields.append('<button type="button" id="reset">Show all</button>')
     return (
         '<details id="controls" class="scripted" open><summary id="chosen">Choose</summary>'
-        f'<div class="bar">{"".join(fields)}<button type="button" id="reset">Show all</button></div></details>'
+        f'<div class="bar">{"".join(fields)}</div></details>'
     )
 
 
@@ -183,19 +185,25 @@ def _overview(report: Report) -> str:
     if board is None:
         return f"{_heading('The answer')}{findings}"
     answers = _sentences(answer(board, 0, board.measures[0]), "answer")
+    title = "Who wins where" if _several(board) else "Where it was tried"
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in _facts(report, board))
     return (
-        f'<div class="first"><div>{_heading("The answer")}<p class="quiet" id="about">{escape(_about(board))}</p>'
-        f'{answers}{findings}<h3>What was run</h3><dl class="facts">{facts}</dl></div>'
-        f'<div>{_heading("Who wins where")}<div class="scroll tall" tabindex="0" role="region" '
-        f'aria-label="Who wins where"><table id="wins" class="heat">{wins(board, 0, board.measures[0])}</table></div>'
+        f'<div class="first"><div><h2>The answer <small id="about">{escape(_about(board))}</small></h2>'
+        f'{findings}{answers}<h3>What was run</h3><dl class="facts">{facts}</dl></div>'
+        f'<div>{_heading(title)}<div class="scroll tall" tabindex="0" role="region" '
+        f'aria-label="{title}"><table id="wins" class="heat">{wins(board, 0, board.measures[0])}</table></div>'
         f'<p class="quiet" id="key">{_key(board, 0, board.measures[0])}</p></div></div>'
     )
 
 
+def _several(board: Board) -> bool:
+    """Whether there is anything to compare."""
+    return len(board.variants) > 1
+
+
 def _about(board: Board) -> str:
-    preset = f"preset {board.switch[0]}, " if len(board.switch) > 1 else ""
-    return f"Shown: {preset}{board.measures[0].heading}."
+    preset = f"{board.switch[0]}, " if len(board.switch) > 1 else ""
+    return f"{preset}{board.measures[0].heading}"
 
 
 def _sentences(texts: Sequence[str], name: str) -> str:
@@ -252,23 +260,29 @@ def wins(board: Board, switch: int, measure: Measure) -> str:
                 row.append(f'<td class="number none">{MISSING}</td>')
                 continue
             mark = marked.get(variant, "")
+            text = f"{found[variant].mean * measure.scale:.{measure.digits}f}"
+            if not marked:
+                row.append(f'<td class="number">{text}</td>')
+                continue
             count[variant] = count.get(variant, 0) + (mark == "best")
             near = level(abs(round(found[variant].mean * measure.scale, measure.digits)
                              - round(best * measure.scale, measure.digits)), steps)  # fmt: skip
-            text = f"{found[variant].mean * measure.scale:.{measure.digits}f}"
             row.append(f'<td class="number n{near}{" best" if mark == "best" else ""}">{_SIGNS[mark]}{text}</td>')
         body.append(f'<tr><th scope="row">{escape(board.places[place].label)}</th>{"".join(row)}</tr>')
     head = "".join(f'<th scope="col" class="number">{escape(board.variants[each])}</th>' for each in variants)
     total = "".join(f'<td class="number">{count.get(each, 0)}</td>' for each in variants)
+    best_in = f'<tr class="total"><th scope="row">★ best in</th>{total}</tr>' if _several(board) else ""
     preset = f", {board.switch[switch]}" if len(board.switch) > 1 else ""
     return (
         f'<caption>{escape(measure.heading + preset)}</caption><thead><tr><th scope="col">place</th>{head}</tr>'
-        f'<tr class="total"><th scope="row">★ best in</th>{total}</tr></thead><tbody>{"".join(body)}</tbody>'
+        f'{best_in}</thead><tbody>{"".join(body)}</tbody>'
     )
 
 
 def _key(board: Board, switch: int, measure: Measure) -> str:
     """What signs and colours mean, in words."""
+    if not _several(board):
+        return ""
     steps = bounds(board, switch, measure)
     unit = " points" if measure.unit == "%" else ""
     alone = "one point" if measure.alone is not None else "1 %"
@@ -310,8 +324,8 @@ def _part(part: Part, tables: "_Tables") -> str:
         )
         text += "".join(map(_statement, part.statements))
     if part.more:
-        count = len(part.more)
-        text += f"<details class=fold><summary>{count} more</summary>{''.join(map(_statement, part.more))}</details>"
+        title = f"{len(part.more)} more {part.title.lower()}"
+        text += f"<details class=fold><summary>{escape(title)}</summary>{''.join(map(_statement, part.more))}</details>"
     return text + tables.fold(part.tables)
 
 

@@ -32,7 +32,7 @@ _SETTINGS = (*Hyper.model_fields, *Split.model_fields)
 def page_data(board: Board, reference: Reference | None, source: str) -> dict[str, Any]:
     """Everything, as plain data."""
     main = board.study.groups[0].results[0].main
-    order, number = list(board.groups), {id(group): k for k, group in enumerate(board.groups.values())}
+    order = sorted(board.groups)
     kinds: dict[tuple[str, ...], int] = {}
     versions: dict[str, int] = {}
     groups = [_group(board, key, kinds, reference) for key in order]
@@ -40,8 +40,8 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
     kept: dict[str, list[int]] = {}
     most = max(_FEWEST, _MOST_POINTS // max(1, len(_cells(board))))
     runs = []
-    for group in board.groups.values():
-        for cell in group.cells:
+    for number, key in enumerate(order):
+        for cell in board.groups[key].cells:
             result, stated = cell.result, cell.result.config.get("versions", {})
             rounds, clients = result.history.shape
             at = np.arange(rounds) if whole else np.unique(np.linspace(0, rounds - 1, min(rounds, most)).astype(int))
@@ -52,7 +52,7 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
             words = "; ".join([*(f"{name} {value}" for name, value in stated.items()), result.backend or "unknown"])
             place = versions.setdefault(words, len(versions))
             seconds = round(result.seconds, 1)
-            runs.append([number[id(group)], result.seed, seconds, clients, rounds, place, _ten_thousandths(scores)])
+            runs.append([number, result.seed, seconds, clients, rounds, place, _ten_thousandths(scores)])
     return {
         "main": TITLES.get(main, main),
         "percent": board.measures[0].unit == "%",

@@ -78,7 +78,7 @@
   }
   function best(place) {
     const known = data.variants.map((_, k) => k).filter(k => !data.aside.includes(k)).map(k => stat(at(place, k))).filter(Boolean).map(each => each[0]);
-    return known.length ? known.reduce((a, b) => measure().lower ? Math.min(a, b) : Math.max(a, b)) : null;
+    return known.length > 1 ? known.reduce((a, b) => measure().lower ? Math.min(a, b) : Math.max(a, b)) : null;
   }
   function level(distance) {
     const steps = data.bounds[state.s][state.m], found = steps.findIndex(step => distance <= step);
@@ -87,7 +87,7 @@
   // How far from the best a value is, in a class; better than the best is one of those that are set aside.
   const near = (value, top) => top === null ? "" : ` n${(measure().lower ? value < top : value > top) ? 0 : level(Math.abs(value - top))}`;
   const described = (group, value, top) => `${data.variants[group[VARIANT]]}, ${data.places[group[PLACE]].slice(0, 2).join(", ")}: ${fixed(value[0])}`
-    + `${value[1] === null ? "" : ` ± ${fixed(value[1])}`}, ${several(runsOf[data.groups.indexOf(group)].length, "seed")}${value[0] === top ? "" : `, ${fixed(Math.abs(value[0] - top))} from the best`}`;
+    + `${value[1] === null ? "" : ` ± ${fixed(value[1])}`}, ${several(runsOf[data.groups.indexOf(group)].length, "seed")}${top === null || value[0] === top ? "" : `, ${fixed(Math.abs(value[0] - top))} from the best`}`;
 
   function drawWins(shown, columns) {
     const count = new Map(columns.map(k => [k, 0])), body = [];
@@ -107,12 +107,13 @@
     }
     by("wins").replaceChildren(el("caption", {}, measure().heading + (data.switch.length > 1 ? `, ${data.switch[state.s]}` : "")),
       el("thead", {}, el("tr", {}, el("th", {scope: "col"}, "place"), columns.map(k => el("th", {scope: "col", class: "number"}, data.variants[k]))),
-        el("tr", {class: "total"}, el("th", {scope: "row"}, "★ best in"), columns.map(k => el("td", {class: "number"}, String(count.get(k)))))),
+        data.variants.length > 1 ? el("tr", {class: "total"}, el("th", {scope: "row"}, "★ best in"), columns.map(k => el("td", {class: "number"}, String(count.get(k))))) : null),
       el("tbody", {}, body));
   }
   function drawKey() {
+    if (data.variants.length < 2) return;
     const steps = data.bounds[state.s][state.m], unit = measure().heading.endsWith(" in %"), mark = (k, text) => el("span", {class: "nowrap"}, el("i", {class: `swatch n${k}`}), text);
-    const parts = steps.map((step, k) => mark(k, `at most ${step}, `));
+    const parts = steps.flatMap((step, k) => [mark(k, `at most ${step},`), " "]);
     by("key").replaceChildren(`★ best of its row; ≈ too close to the best to call: within two standard errors of the difference, with a single seed within ${unit ? "one point" : "1 %"}; — not run.`,
       ...(steps.length ? [" Distance to the best: ", ...parts, mark(steps.length, `more than ${steps[steps.length - 1]}${unit ? " points" : ""}.`)] : []));
   }
@@ -120,7 +121,7 @@
     const list = (node, texts) => { if (node) node.replaceChildren(...texts.map(text => el("li", {}, text))); };
     list(by("answer"), data.answers[state.s][state.m]);
     list(by("findings"), data.findings[data.switch[state.s]] || []);
-    by("about").textContent = `Shown: ${data.switch.length > 1 ? `preset ${data.switch[state.s]}, ` : ""}${measure().heading}.`;
+    by("about").textContent = `${data.switch.length > 1 ? `${data.switch[state.s]}, ` : ""}${measure().heading}`;
   }
 
   // Scores of a run after each round: of the mean, of the worst, or of another figure over its clients.
@@ -181,7 +182,8 @@
     section.closest("section").hidden = !here.length;
     if (!here.length) return;
     section.querySelector(".said").textContent = data.said[state.s][state.m][number];
-    const rows = columns.map(k => el("tr", {}, el("th", {scope: "row"}, sample(colour(k), dash(k)), " ", data.variants[k]), here.map(place => {
+    const there = columns.filter(k => here.some(place => at(place, k)));
+    const rows = there.map(k => el("tr", {}, el("th", {scope: "row"}, sample(colour(k), dash(k)), " ", data.variants[k]), here.map(place => {
       const group = at(place, k), value = stat(group), other = group && group[REFERENCES] ? group[REFERENCES][state.m] : null;
       const beside = other === null ? [] : [" ", el("span", {class: "beside"}, `(${fixed(other)})`)];
       if (!value) return el("td", {class: "number none"}, "—", ...beside);
@@ -193,9 +195,9 @@
       el("thead", {}, el("tr", {}, header(data.lines), here.map(place => header(data.places[place][1], true)))), el("tbody", {}, rows));
     sortable(table);
     const seeds = new Set(here.flatMap(place => columns.map(k => index.get([state.s, place, k].join()))).filter(k => k !== undefined).map(k => runsOf[k].length));
-    section.querySelector(".under").textContent = `Mean ± standard deviation over seeds (${[...seeds].sort((a, b) => a - b).join(", ")} of them).${data.reference && data.groups.some(group => group[REFERENCES] && group[REFERENCES][state.m] !== null) ? ` In brackets: ${data.reference}.` : ""}`;
+    section.querySelector(".under").textContent = `${Math.max(...seeds) > 1 ? `Mean ± standard deviation over seeds (${[...seeds].sort((a, b) => a - b).join(", ")} of them).` : "One seed each."}${data.reference && data.groups.some(group => group[REFERENCES] && group[REFERENCES][state.m] !== null) ? ` In brackets: ${data.reference}.` : ""}`;
     section.querySelector(".title").textContent = `${curveTitle()} over rounds${[...seeds].some(each => each > 1) ? "; a band is one standard deviation over seeds" : ""}`;
-    section.querySelector(".legend").replaceChildren(...columns.filter(k => here.some(place => at(place, k))).map(k => el("li", {}, el("button", {type: "button", "aria-pressed": String(!hidden.has(k)), onclick: () => {
+    section.querySelector(".legend").replaceChildren(...there.map(k => el("li", {}, el("button", {type: "button", "aria-pressed": String(!hidden.has(k)), onclick: () => {
       if (hidden.has(k)) hidden.delete(k); else hidden.add(k);
       draw();
     }}, sample(colour(k), dash(k)), el("span", {class: "name"}, data.variants[k])))));
@@ -229,7 +231,7 @@
   function openRun(node, k) {
     const group = data.groups[k], runs = runsOf[k], line = el("div"), heat = el("div"), command = el("pre"), one = el("dl", {class: "facts"});
     const pick = el("select", {"aria-label": "Seed"}, runs.map((run, place) => el("option", {value: place}, `seed ${run[SEED]}`)));
-    const own = [...runs[0].keys()].length && data.settingNames.map((name, place) => [name, data.settings[group[SETTINGS]][place]]).filter(pair => pair[1] !== "—");
+    const own = data.settingNames.map((name, place) => [name, data.settings[group[SETTINGS]][place]]).filter(pair => pair[1] !== "—");
     const settings = el("dl", {class: "facts"});
     facts(settings, own);
     node.append(el("div", {class: "bar"}, el("label", {}, "Run ", pick)), one, line, heat, el("h3", {}, "Repeat it"), command, copyButton(command, () => command.textContent),
@@ -270,7 +272,7 @@
   for (const node of all("select.filter")) node.addEventListener("change", () => { state.filters[node.dataset.option] = node.value; soon(); });
   if (by("variant")) by("variant").addEventListener("input", event => { state.words = event.target.value.trim(); soon(); });
   if (by("aside")) by("aside").addEventListener("change", event => { state.aside = event.target.checked; soon(); });
-  by("reset").addEventListener("click", () => {
+  if (by("reset")) by("reset").addEventListener("click", () => {
     for (const node of all("select.filter")) node.value = "";
     if (by("variant")) by("variant").value = "";
     state.filters = {}; state.words = ""; soon();
