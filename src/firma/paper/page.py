@@ -41,7 +41,9 @@ def paper_report(results: SweepResults) -> Report:
     study = study_of(results.cells, named_by=_label)
     board = board_of(study, condition=True, aside=lambda name: name not in METHODS)
     against = comparison_tables(board, FULL, True)
-    return Report(title, board, _QUESTION, parts, against, last, findings, len(results.failures), _printed, _PAPER.source)
+    return Report(
+        title, board, _QUESTION, parts, against, last, findings, len(results.failures), _printed, _PAPER.source
+    )
 
 
 def _label(cell: StoredCell) -> Facts:
@@ -53,6 +55,7 @@ def _printed(group: Group, metric: str) -> float | None:
     case = (str(group.value("dataset")), str(group.value("scenario")))
     found = _PAPER.get(case, str(group.value("method")), metric) if case[0] in DATASETS else None
     return None if found is None else found.mean
+
 
 def _findings(table: ResultTable) -> list[str]:
     """How many claims hold, and how the paper's method does against its first rival."""

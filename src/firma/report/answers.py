@@ -74,7 +74,9 @@ def _winners(board: Board, switch: int, measure: Measure, places: Sequence[int])
         text = f"{name} has the {_best(measure)} {measure.title} in {lead} places"
         others = [f"{board.variants[each]} in {wins[each]}" for each in ranked[1:_MOST_NAMES]]
         rest = len(ranked) - _MOST_NAMES
-        text += "".join(f", {each}" for each in others) + (f", {rest} other{'s' if rest > 1 else ''} less often" if rest > 0 else "")
+        text += "".join(f", {each}" for each in others) + (
+            f", {rest} other{'s' if rest > 1 else ''} less often" if rest > 0 else ""
+        )
         text += " (ties count for each)" if sum(wins.values()) > judged else ""
     if unclear:
         where = f"in {unclear} of them" if judged > 1 else "here"

@@ -92,7 +92,7 @@ def board_of(study: Study, chosen: bool = False, condition: bool = False, aside:
         study = replace(study, lines="method")
     if condition:
         study = replace(study, own=[name for name in study.own if name != SWITCH])
-    switched = SWITCH in study.places
+    switched = SWITCH in study.places or (condition and len(values_of(study, SWITCH)) > 1)
     facts = [group.facts for group in study.groups]
     axes = [axis for axis in study.places if axis not in (SWITCH, "dataset")]
     if switched:

@@ -95,8 +95,8 @@ def page(report: Report) -> str:
         f"<div class=sticky>{_links(sections)}{'' if board is None else _controls(board)}</div><main>"
         + "".join(f'<section id="{escape(name)}" aria-label="{escape(title)}">{text}</section>'
                   for name, title, text in sections)
-        + "</main><noscript><p class=quiet>Other presets and metrics, curves and single runs are drawn by the page's own "
-        "script, which is switched off.</p></noscript>"
+        + "</main><noscript><p class=quiet>Other presets and metrics, curves and single runs are drawn by the page's "
+        "own script, which is switched off.</p></noscript>"
         "<footer><p>Written by <code>firma report</code>. The page needs no other file and loads nothing.</p></footer>"
     )  # fmt: skip
     return _document(report.title, body, as_script(data))
@@ -156,11 +156,9 @@ def _controls(board: Board) -> str:
         fields.append(_select("", title, [("", "all"), *((value, value) for value in values)], option))
     if len(board.variants) > 1:
         name = escape(board.study.lines.capitalize())
-        fields.append(
-            f'<label>{name} <input id="variant" type="search" placeholder="part of a name" autocomplete="off"></label>'
-        )
+        fields.append(f'<label>{name} <input id="variant" type="search" placeholder="name" autocomplete="off"></label>')
     if board.aside:
-        fields.append(f'<label><input type="checkbox" id="aside"> {len(board.aside)} changed ones, too</label>')
+        fields.append(f'<label><input type="checkbox" id="aside"> {len(board.aside)} changed, too</label>')
     if len(board.variants) > 1 or board.options:
         fields.append('<button type="button" id="reset">Show all</button>')
     return (
@@ -253,7 +251,9 @@ def wins(board: Board, switch: int, measure: Measure) -> str:
         best = None if not values else min(values) if measure.lower else max(values)
         if board.places[place].dataset != dataset:
             dataset = board.places[place].dataset
-            body.append(f'<tr class="group"><th scope="rowgroup" colspan="{len(variants) + 1}">{escape(dataset)}</th></tr>')
+            body.append(
+                f'<tr class="group"><th scope="rowgroup" colspan="{len(variants) + 1}">{escape(dataset)}</th></tr>'
+            )
         row = []
         for variant in variants:
             if variant not in found or best is None:
@@ -275,7 +275,7 @@ def wins(board: Board, switch: int, measure: Measure) -> str:
     preset = f", {board.switch[switch]}" if len(board.switch) > 1 else ""
     return (
         f'<caption>{escape(measure.heading + preset)}</caption><thead><tr><th scope="col">place</th>{head}</tr>'
-        f'{best_in}</thead><tbody>{"".join(body)}</tbody>'
+        f"{best_in}</thead><tbody>{''.join(body)}</tbody>"
     )
 
 

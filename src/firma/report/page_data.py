@@ -8,7 +8,6 @@ the worst client of each round that is kept (`kept`, by the number of rounds).
 """
 
 import json
-from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -73,7 +72,7 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
             [[answer_for(board, k, each, dataset) for dataset in board.datasets] for each in board.measures]
             for k, _ in enumerate(board.switch)
         ],
-        "reference": source if reference is not None else "",
+        "reference": f"In brackets: {source}." if reference is not None else "",
         "groups": groups,
         "settingNames": list(_SETTINGS),
         "settings": [list(kind) for kind in kinds],

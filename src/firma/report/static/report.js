@@ -195,7 +195,7 @@
       el("thead", {}, el("tr", {}, header(data.lines), here.map(place => header(data.places[place][1], true)))), el("tbody", {}, rows));
     sortable(table);
     const seeds = new Set(here.flatMap(place => columns.map(k => index.get([state.s, place, k].join()))).filter(k => k !== undefined).map(k => runsOf[k].length));
-    section.querySelector(".under").textContent = `${Math.max(...seeds) > 1 ? `Mean ± standard deviation over seeds (${[...seeds].sort((a, b) => a - b).join(", ")} of them).` : "One seed each."}${data.reference && data.groups.some(group => group[REFERENCES] && group[REFERENCES][state.m] !== null) ? ` In brackets: ${data.reference}.` : ""}`;
+    section.querySelector(".under").textContent = `${Math.max(...seeds) > 1 ? `Mean ± standard deviation over seeds (${[...seeds].sort((a, b) => a - b).join(", ")} of them).` : "One seed each."}${data.reference && data.groups.some(group => group[REFERENCES] && group[REFERENCES][state.m] !== null) ? ` ${data.reference}` : ""}`;
     section.querySelector(".title").textContent = `${curveTitle()} over rounds${[...seeds].some(each => each > 1) ? "; a band is one standard deviation over seeds" : ""}`;
     section.querySelector(".legend").replaceChildren(...there.map(k => el("li", {}, el("button", {type: "button", "aria-pressed": String(!hidden.has(k)), onclick: () => {
       if (hidden.has(k)) hidden.delete(k); else hidden.add(k);
