@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from firma.report import page_data as data_module
-from firma.report.answers import answer, asked
+from firma.report import answers as answers_module
+from firma.report.answers import asked
 from firma.report.board import board_of, marks
 from firma.report.groups import study_of
 from firma.report.measures import level, measure_of, steps
@@ -31,6 +32,11 @@ def run(method, scenario, scores, seed=0, preset="recommended", dataset="mine", 
 
 def laid_out(cells, **options):
     return board_of(study_of(cells), **options)
+
+
+def answer(board, switch, measure):
+    """The sentences, with blanks where lines must not break."""
+    return [text.replace("\u00a0", " ") for text in answers_module.answer(board, switch, measure)]
 
 
 def by_name(board, name):
@@ -118,7 +124,7 @@ def test_a_setting_that_varies_is_a_place_and_the_methods_own_is_a_variant():
 
 
 def test_metrics_are_shown_as_people_read_them():
-    assert measure_of("mean_accuracy", "accuracy").show(0.9412) == "94.1 %"
+    assert measure_of("mean_accuracy", "accuracy").show(0.9412) == "94.1\u00a0%"
     assert measure_of("worst_client", "r2").heading == "R² of the worst client"
     assert measure_of("bytes_per_round", "accuracy").show(2_500_000) == "2.50"
     assert measure_of("honest_mean_accuracy", "accuracy").heading == "honest clients: mean accuracy in %"

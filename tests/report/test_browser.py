@@ -312,7 +312,7 @@ def test_a_report_of_one_run_makes_sense(browser, tmp_path):
     show(browser, tmp_path / "report.html")
     accuracy = 100 * read_cells(tmp_path)[0].result.metrics["mean_accuracy"]
     assert texts(browser, "#answer li")[0] == (
-        f"fedavg on mine.csv, dir-0.3: mean accuracy {accuracy:.1f} % (one seed) after 3 rounds."
+        f"fedavg on mine.csv, dir-0.3: mean accuracy {accuracy:.1f}\u00a0% (one seed) after 3 rounds."
     )
     whole = browser.run("document.body.innerText")
     assert "Who wins" not in whole

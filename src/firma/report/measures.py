@@ -47,8 +47,8 @@ class Measure:
         return 0.01 if self.unit == "%" else None
 
     def show(self, value: float) -> str:
-        """A value in words, with its unit if it is a share."""
-        return f"{value * self.scale:.{self.digits}f}{' %' if self.unit == '%' else ''}"
+        """A value in words, with its unit if it is a share, on one line."""
+        return f"{value * self.scale:.{self.digits}f}" + ("\u00a0%" if self.unit == "%" else "")
 
     def rounded(self, value: float | None) -> float | None:
         """A value as it is shown, without its unit; None if it is not a number."""
