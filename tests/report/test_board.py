@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from firma.report import page_data as data_module
 from firma.report import answers as answers_module
+from firma.report import page_data as data_module
 from firma.report.answers import asked
 from firma.report.board import board_of, marks
 from firma.report.groups import study_of
