@@ -70,11 +70,15 @@ class Browser:
         elif name == "Network.requestWillBeSent":
             self.requests.append(facts["request"]["url"])
 
-    def size(self, width, height, dark=False):
-        """The window, and the theme that the user prefers."""
+    def size(self, width, height, dark=False, media=""):
+        """The window, the theme that the user prefers, and the medium: "print" lays out as for paper."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[theme])
+        self._call("Emulation.setEmulatedMedia", media=media, features=[theme])
+
+    def scripts(self, on):
+        """Whether pages may run scripts, from the next visit on."""
+        self._call("Emulation.setScriptExecutionDisabled", value=not on)
 
     def visit(self, url):
         found = self._call("Page.navigate", url=url)

@@ -16,7 +16,7 @@ judged.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, isnan, nan, sqrt
+from math import hypot, inf, isfinite, isnan, nan, sqrt
 from statistics import mean, stdev
 from typing import Literal
 
@@ -57,6 +57,13 @@ def statistic(values: Sequence[float | None]) -> Statistic:
     if len(numbers) < len(values):
         return Statistic(nan, None, len(values))
     return Statistic(mean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))
+
+
+def noise(one: Statistic, other: Statistic, alone: float) -> float:
+    """What a difference of two means must exceed to be clear: two standard errors; `alone` with a single seed."""
+    if one.standard_error is None or other.standard_error is None:
+        return alone
+    return 2 * hypot(one.standard_error, other.standard_error)
 
 
 @dataclass(frozen=True, slots=True)

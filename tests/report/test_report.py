@@ -27,8 +27,10 @@ def test_page_and_figures_are_beside_the_results(report, results):
     assert "report.html" in out
     assert (results / "figures" / "radar-paper.svg").is_file()
     text = (results / "report.html").read_text()
-    for part in ("<table", "data:image/svg+xml", "firma run --dataset digits", "Claims", "Configuration", "torch"):
+    for part in ("<table", "firma run --dataset digits", "Claims", "Configuration", "torch", "; the paper says all"):
         assert part in text
+    assert "data:image/svg" not in text
+    assert text.index("The answer") < text.index("Who wins where") < text.index("Claims</h2>") < text.index("Runs</h2>")
 
 
 @pytest.mark.parametrize("form", ["text", "csv", "markdown", "latex"])
@@ -70,6 +72,7 @@ def test_a_sweep_of_other_data_is_reported_without_the_paper(report, tmp_path):
     assert "in brackets" not in text.lower()
     assert "firma run --dataset data/mine.csv" in text
     assert "--set rate=0.1 --clients 4 --rounds 3" in text
+    assert "published" not in text
     names = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert names == {"curves", "clients", "traffic"}
 

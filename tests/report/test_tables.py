@@ -1,4 +1,4 @@
-"""One table, five renderings; tables of a study with holes in it."""
+"""One table, four renderings; tables of a study with holes in it."""
 
 import csv
 from io import StringIO
@@ -14,7 +14,6 @@ from firma.report.table import (
     Entry,
     Table,
     as_csv,
-    as_html,
     as_latex,
     as_markdown,
     as_text,
@@ -50,15 +49,12 @@ def test_csv_has_the_numbers_apart():
     assert rows == [["method", "x_1", "x_1 deviation", "x_1 paper"], ["a|b", "1", "0.5", "0.9"], ["<c>", "", "", ""]]
 
 
-def test_markdown_latex_and_html_escape():
+def test_markdown_and_latex_escape():
     assert "| a\\|b | **1.0 ± 0.5 (0.9)** |" in as_markdown(TABLE)
     latex = as_latex(TABLE)
     assert r"A title, 100\%" in latex
     assert r"x\_1" in latex
     assert r"\textbf{1.0 $\pm$ 0.5 (0.9)}" in latex
-    html = as_html(TABLE)
-    assert "&lt;c&gt;" in html
-    assert 'class="number best" data-value="1.0"' in html
 
 
 def test_nobody_is_best_alone():

@@ -186,12 +186,12 @@ def test_a_report_of_a_sweep_has_all_parts_and_nothing_of_the_paper(sweep, comma
     assert (code, err) == (0, "")
     assert re.search(r"(local +fedavg|fedavg +local) +4 +2 ", out)  # four cases, two seeds
     page = (tmp_path / "results" / "grid" / "report.html").read_text()
-    for part in ("Overview", "Results", "Comparisons", "Curves", "Clients", "Traffic", "data:image/svg+xml",
-                 "mean_accuracy by scenario", "mean_accuracy by dataset", "worst_client",
+    for part in ("Overview", "The answer", "Who wins where", "Comparisons", "A against B", "Runs", "How it was run",
+                 "accuracy of the worst client in %", "megabytes per round", "in all 4 places", "nothing is missing",
                  f"firma run --dataset {name} --scenario iid --method local"):  # fmt: skip
-        assert part in page
-    for word in ("paper", "claim", "2-opt saves", "reproduc", "published"):
-        assert word not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", page).lower(), word
+        assert part in page, part
+    for word in ("paper", "claims", "2-opt saves", "reproduc", "published"):
+        assert word not in page.lower(), word
     assert {path.stem for path in (tmp_path / "results/grid/figures").iterdir()} == {"curves", "clients", "traffic"}
     assert len(page) < 400_000
     _, out, _ = command("report", "results/grid", "--json", "--metric", "worst_client", "--against", "local")

@@ -13,7 +13,7 @@ from firma.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from firma.comparison import ComparisonTable
-    from firma.report.drawing import Drawing, Pictures
+    from firma.report.drawing import Pictures
     from firma.report.groups import Study
     from firma.report.table import Table
     from firma.sweep.store import SweepResults
@@ -60,12 +60,12 @@ def report(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a report of runs: one HTML page with sortable tables, and all figures as PNG and SVG.
+    """Write a report of runs: one HTML page to browse, and all figures as PNG and SVG.
 
     Without options, report.html and the folder figures/ are written into the results folder, and what is better than
     what is printed: the difference with its confidence interval, a paired test over seeds, and wins, losses and ties.
-    The page contains an overview, tables by the options that vary, curves, the worst clients, traffic, and the command
-    that repeats each run; it requires no other file. A results folder of firma reproduce is compared with the paper.
+    The page says who wins where, then shows each data set with its curves, comparisons, and every run with its clients
+    and the command that repeats it; it requires no other file. Results of firma reproduce are compared with the paper.
 
     Example: firma report results/grid --against fedavg --metric worst_client
     """
@@ -157,12 +157,11 @@ def _study_tables(results: "SweepResults", chosen: _Chosen) -> "list[Table]":
 
 def _paper_tables(results: "SweepResults") -> "list[Table]":
     from firma.paper.report import paper_scope, paper_tables
-    from firma.report.page import about_the_runs
+    from firma.report.tables import about_the_runs, cell_table
     from firma.sweep.result_table import result_tables
 
     scope = paper_scope()
-    last = [table for section in about_the_runs(results, scope) for table in section.tables]
-    return [*paper_tables(result_tables(results), scope), *last]
+    return [*paper_tables(result_tables(results), scope), *about_the_runs(results, scope), cell_table(results.cells)]
 
 
 def print_tables(tables: "Sequence[Table]", form: str, part: str) -> None:
@@ -189,20 +188,16 @@ def _write(results: "SweepResults", chosen: _Chosen, of_paper: bool, targets: _T
         if path is not None:
             check_writable(path.parent, option)
     written: list[Path] = []
-    drawings: list[Drawing] = []
     if targets.figures is not None:
         check_writable(targets.figures, "figures")
-    if targets.figures is not None or targets.out is not None:
-        pictures = _paper_figures(results) if of_paper else _study_figures(results, chosen)
-        drawings, written = _draw(pictures, targets.figures)
+        written = _draw(_paper_figures(results) if of_paper else _study_figures(results, chosen), targets.figures)
     if targets.markdown is not None:
         written += _write_document(results, chosen, of_paper, targets.markdown)
     if targets.evidence is not None:
         write_whole(targets.evidence, _evidence(results, chosen, of_paper))
         written.append(targets.evidence)
     if targets.out is not None:
-        page = paper_page(results, drawings) if of_paper else study_page(results, chosen, drawings)
-        write_whole(targets.out, page)
+        write_whole(targets.out, _page(results, chosen, of_paper))
         written.append(targets.out)
     for path in written:
         console.print(f"Written: {path}", soft_wrap=True, highlight=False)
@@ -231,60 +226,30 @@ def _evidence(results: "SweepResults", chosen: _Chosen, of_paper: bool) -> str:
     return as_csv(result_rows(_study(results, chosen)[0]))
 
 
-def paper_page(results: "SweepResults", drawings: "list[Drawing]") -> str:
-    """The HTML page of `firma reproduce`; each figure is drawn once, for the page and for its files."""
-    from firma.paper.report import paper_scope, paper_tables
-    from firma.report.page import Section, about_the_runs, page
-    from firma.sweep.result_table import result_tables
+def _page(results: "SweepResults", chosen: _Chosen, of_paper: bool) -> str:
+    """The HTML page."""
+    from firma.report.page import page
 
-    scope = paper_scope()
-    tables = list(paper_tables(result_tables(results), scope))
-    claims = [table for table in tables if table.name == "claims"]
-    sections = [
-        *([Section("Claims", claims)] if claims else []),
-        Section("Tables", [table for table in tables if table not in claims]),
-        Section("Figures", drawings=drawings),
-        *about_the_runs(results, scope),
-    ]
-    runs = ", ".join(result_tables(results)) or "none yet"
-    return page("FIRMA study", f"{len(results.cells)} cells: {runs}.", sections)
+    if of_paper:
+        from firma.paper.page import paper_report
+
+        return page(paper_report(results))
+    from firma.report.groups import study_of
+    from firma.report.study_page import study_report
+
+    study = study_of(results.cells, chosen.metric, chosen.by)
+    return page(study_report(study, results.failures, chosen.against, chosen.by is not None))
 
 
-def study_page(results: "SweepResults", chosen: _Chosen, drawings: "list[Drawing]") -> str:
-    """The HTML page of any other runs."""
-    from firma.report.page import Section, page
-    from firma.report.study_tables import last_tables, study_tables
+def _draw(pictures: "Pictures", folder: Path) -> list[Path]:
+    """Every figure as PNG and as SVG."""
+    from firma.report.drawing import as_svg, save_png
 
-    study, found = _study(results, chosen)
-    sections: list[Section] = []
-    parts = {"overview": "Overview", "failed": "Overview", "comparisons": "Comparisons", "worst-clients": "Clients"}
-    parts |= {"comparisons-by-case": "Comparisons", "traffic": "Traffic"}
-    tables = list(study_tables(study, found, results.failures))
-    for title in ("Overview", "Results", "Comparisons", "Curves", "Clients", "Traffic"):
-        sections.append(
-            Section(
-                title,
-                [table for table in tables if parts.get(table.name, "Results") == title],
-                [drawing for drawing in drawings if drawing.name.startswith(title.lower())],
-            )
-        )
-    sections.append(Section("Runs", list(last_tables(study))))
-    count = sum(len(group.cells) for group in study.groups)
-    varies = f" that differ in {', '.join(study.axes)}" if study.axes else ""
-    return page("FIRMA report", f"{count} runs{varies}.", [each for each in sections if each.tables or each.drawings])
-
-
-def _draw(pictures: "Pictures", folder: Path | None) -> "tuple[list[Drawing], list[Path]]":
-    """All figures as SVG, and the files of them if there is a folder."""
-    from firma.report.drawing import drawn, save_png
-
-    drawings, written = [], []
+    written = []
     for picture in pictures:
-        drawings.append(drawn(picture))
-        if folder is not None:
-            written += [save_png(picture, folder), folder / f"{picture.name}.svg"]
-            written[-1].write_bytes(drawings[-1].svg)
-    return drawings, written
+        written += [save_png(picture, folder), folder / f"{picture.name}.svg"]
+        written[-1].write_bytes(as_svg(picture))
+    return written
 
 
 def _write_document(results: "SweepResults", chosen: _Chosen, of_paper: bool, path: Path) -> list[Path]:

@@ -24,11 +24,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from firma.errors import BadInput
+from firma.page.assets import static
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -233,11 +233,6 @@ def _handler(source: Source, host: str, token: str, stop: threading.Event) -> ty
             pass
 
     return Answer
-
-
-def static(name: str) -> bytes:
-    """A file of the page."""
-    return (files("firma.page") / "static" / name).read_bytes()
 
 
 def _known_host(header: str, host: str) -> bool:

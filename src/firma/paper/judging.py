@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import hypot
 from typing import Literal
 
-from firma.statistics import Statistic
+from firma.statistics import noise
 from firma.sweep.result_table import Case, ResultTable
 
 Open = Literal["not run", "too close"]  # why a case decides nothing
@@ -41,17 +40,10 @@ def higher(method: str, than: str, metric: str = "mean_accuracy") -> Judge:
         one, other = table.get(case, method, metric), table.get(case, than, metric)
         if one is None or other is None:
             return "not run"
-        difference, noise = one.mean - other.mean, 0.0 if table.exact else _noise(one, other)
-        return "too close" if 0 < noise >= abs(difference) else difference > 0
+        difference, unclear = one.mean - other.mean, 0.0 if table.exact else noise(one, other, ONE_SEED)
+        return "too close" if 0 < unclear >= abs(difference) else difference > 0
 
     return judge
-
-
-def _noise(one: Statistic, other: Statistic) -> float:
-    """Two standard errors of a difference; a point where there is a single seed."""
-    if one.standard_error is None or other.standard_error is None:
-        return ONE_SEED
-    return 2 * hypot(one.standard_error, other.standard_error)
 
 
 def lower(method: str, than: str, metric: str) -> Judge:

@@ -52,14 +52,19 @@ def paper_tables(tables: Mapping[str, ResultTable], scope: Scope) -> Iterator[Ta
     """Every table that the results can fill at least in part; the claims come last."""
     for table in tables.values():
         yield from metric_tables(table, scope.reference)
-        if table.statistics:
-            yield ablation(table, scope)
-            if any(":" in each[2] for each in table.statistics):
-                yield parts(table)
-            yield duels(table, scope, FULL, RIVALS)
-            yield communication(table)
-        yield savings(table, scope)
+        yield from special_tables(table, scope)
     yield claims_table(tables)
+
+
+def special_tables(table: ResultTable, scope: Scope) -> Iterator[Table]:
+    """The tables of one preset that do not show a metric by method and scenario."""
+    if table.statistics:
+        yield ablation(table, scope)
+        if any(":" in each[2] for each in table.statistics):
+            yield parts(table)
+        yield duels(table, scope, FULL, RIVALS)
+        yield communication(table)
+    yield savings(table, scope)
 
 
 def ablation(table: ResultTable, scope: Scope) -> Table:

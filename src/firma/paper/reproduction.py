@@ -29,7 +29,7 @@ _FIRST_FIGURE = "rankings-cifar10-recommended"
 _SOUND, _PUBLISHED = "recommended", "published"
 _VERDICTS: Mapping[ClaimVerdict, str] = {"holds": "hold", "fails": "fail", "undecided": "are undecided"}
 # What a reader of the abstract wants to know first.
-_HEADLINES = (
+HEADLINES = (
     "skew-wins", "skew-peak", "highest", "highest-serverless", "fedavg-leads", "fedrep-collapse", "ring-positive",
     "beats-local",
 )  # fmt: skip
@@ -127,11 +127,11 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
 
 def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mapping[str, str]) -> str:
     text = [_LEAD, "## What the paper says, what we find\n", as_markdown(headlines(tables))]
-    text += [_counted(table) for table in (published(), *tables.values())]
+    text += [counted_claims(table) for table in (published(), *tables.values())]
     text += ["\n[Every claim with its verdicts](reproduction/claims.md).\n", _WHY]
     if _SOUND in tables:
         text += ["## Who wins where, soundly tested\n", as_markdown(winners(tables[_SOUND], scope))]
-        text += [*_against(tables[_SOUND]), ""]
+        text += [*against_rivals(tables[_SOUND]), ""]
     shown = {link: caption for link, caption in figures.items() if _FIRST_FIGURE in link}
     text += [f"![{caption}]({link})\n" for link, caption in shown.items()]
     text += [
@@ -150,7 +150,7 @@ def headlines(tables: Mapping[str, ResultTable]) -> Table:
     """The claims of the abstract, judged on the paper's own tables, on its recipe and on sound runs."""
     chosen = [published(), *(tables[name] for name in (_PUBLISHED, _SOUND) if name in tables)]
     named = {claim.name: claim for claim in CLAIMS}
-    rows = [_judged(named[name], chosen) for name in _HEADLINES]
+    rows = [_judged(named[name], chosen) for name in HEADLINES]
     titles = {_PUBLISHED: "its recipe, run by us", _SOUND: "soundly tested, good numbers"}
     columns = ("the paper says", "its own tables", *(titles[table.name] for table in chosen[1:]))
     return Table("headlines", "The main claims", columns, tuple(rows))
@@ -193,7 +193,7 @@ def _mean(values: list[float], wanted: int) -> Entry:
     return Entry(PERCENT.format(mean(values)), mean(values))
 
 
-def _against(table: ResultTable) -> Iterator[str]:
+def against_rivals(table: ResultTable) -> Iterator[str]:
     """How often the paper's method is above each rival, and by how much."""
     for other in RIVALS:
         gains = {
@@ -212,7 +212,7 @@ def _against(table: ResultTable) -> Iterator[str]:
 
 
 def _claims_page(tables: Mapping[str, ResultTable]) -> str:
-    text = ["# Claims\n", *(_counted(table) for table in (published(), *tables.values())), ""]
+    text = ["# Claims\n", *(counted_claims(table) for table in (published(), *tables.values())), ""]
     return "\n".join([*text, as_markdown(claims_table(tables))])
 
 
@@ -285,7 +285,7 @@ def _anchor(table: Table) -> str:
     return kept.replace(" ", "-")
 
 
-def _counted(table: ResultTable) -> str:
+def counted_claims(table: ResultTable) -> str:
     """How many claims hold on one table; computed claims are counted with the paper's tables only."""
     judged = Counter(claim.check(table).verdict for claim in CLAIMS if table.exact or not claim.computed)
     counts = ", ".join(f"{judged[verdict]} {text}" for verdict, text in _VERDICTS.items())

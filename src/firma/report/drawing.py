@@ -35,15 +35,6 @@ class Picture:
 Pictures = Iterator[Picture]
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A picture as SVG, for a page."""
-
-    name: str
-    caption: str
-    svg: bytes
-
-
 def canvas(width: float, height: float) -> "Figure":
     """An empty figure of a size in inches that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,14 +45,14 @@ def canvas(width: float, height: float) -> "Figure":
     return figure
 
 
-def drawn(picture: Picture) -> Drawing:
+def as_svg(picture: Picture) -> bytes:
     """The picture as SVG; the same results give the same bytes."""
     from matplotlib import rc_context
 
     buffer = BytesIO()
     with rc_context({"svg.hashsalt": "firma", "svg.fonttype": "none"}):
         picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return Drawing(picture.name, picture.caption, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def save_png(picture: Picture, folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """Runs of any study, grouped: runs of a group differ in the seed only, and groups in the options that vary."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from firma.comparison import ComparisonTable, compare_pairs, facts, metric_of
@@ -37,7 +37,7 @@ class Group:
 
 
 # Options that say where something is tried rather than what is tried: they are compared only if nothing else varies.
-_PLACES = ("dataset", "scenario", "clients", "rounds", "data", "code", *Split.model_fields)
+PLACES = ("dataset", "scenario", "clients", "rounds", "data", "code", *Split.model_fields)
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,18 @@ class Study:
         return found
 
 
-def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | None = None) -> Study:
-    """Group the runs of a study; `by` names the option to compare. A run that is there twice counts once."""
+def study_of(
+    cells: Sequence[StoredCell], metric: str | None = None, by: str | None = None,
+    named_by: Callable[[StoredCell], Facts] | None = None,
+) -> Study:  # fmt: skip
+    """Group the runs of a study; `by` names the option to compare. A run that is there twice counts once.
+
+    `named_by` gives facts of a run that replace those that are read off its configuration.
+    """
     cells = _of_one_task(cells, metric)
     found: dict[tuple[tuple[str, Hashable], ...], list[StoredCell]] = {}
-    known = [_facts(cell) for cell in cells]
+    known = [_facts(cell) | (named_by(cell) if named_by is not None else {}) for cell in cells]
+    own_facts = {id(cell): each for cell, each in zip(cells, known, strict=True)}
     for cell, each in zip(cells, known, strict=True):
         found.setdefault(tuple(sorted(each.items(), key=lambda item: item[0])), []).append(cell)
     groups, repeats = [], 0
@@ -100,13 +107,13 @@ def study_of(cells: Sequence[StoredCell], metric: str | None = None, by: str | N
                 by_seed.setdefault(cell.result.seed, cell)
             repeats += len(alike) - len(by_seed)
             chosen = [by_seed[seed] for seed in sorted(by_seed)]
-            groups.append(Group(_facts(chosen[0]) | dict(special), chosen))
+            groups.append(Group(own_facts[id(chosen[0])] | dict(special), chosen))
     axes = varying([group.facts for group in groups])
-    groups.sort(key=lambda group: [_rank(axis, group.value(axis)) for axis in axes])
+    groups.sort(key=lambda group: [rank(axis, group.value(axis)) for axis in axes])
     names = dict.fromkeys(name for group in groups for name in group.facts)
     if by is not None and by not in names:
         raise unknown("option", by, axes or names)
-    lines = by or next((axis for axis in axes if axis not in _PLACES), axes[0] if axes else "method")
+    lines = by or next((axis for axis in axes if axis not in PLACES), axes[0] if axes else "method")
     runs = [cell.result for cell in cells]
     tuned = [name for run in runs for name in tuning(run.config)]
     known = [group.facts for group in groups]
@@ -139,7 +146,7 @@ def _of_one_task(cells: Sequence[StoredCell], metric: str | None) -> list[Stored
 
 def compared(study: Study, against: str | None = None, always: bool = False) -> ComparisonTable:
     """Every two values of the compared option; none if only data sets, scenarios and sizes vary, unless `always`."""
-    if study.lines in _PLACES and not always:
+    if study.lines in PLACES and not always:
         return ComparisonTable(study.metric, [], [])
     pairs = [(cell.result, study.variant(group), group.facts) for group in study.groups for cell in group.cells]
     runs, variants, known = zip(*pairs, strict=True)
@@ -155,7 +162,7 @@ def named(option: str, value: Hashable) -> str:
 
 def values_of(study: Study, axis: str) -> list[Hashable]:
     """The values of an option, in the order of tables."""
-    return sorted(distinct(group.value(axis) for group in study.groups), key=lambda value: _rank(axis, value))
+    return sorted(distinct(group.value(axis) for group in study.groups), key=lambda value: rank(axis, value))
 
 
 def _facts(cell: StoredCell) -> Facts:
@@ -179,7 +186,7 @@ def _divided(cells: Sequence[StoredCell]) -> Mapping[tuple[tuple[str, Hashable],
     return found
 
 
-def _rank(axis: str, value: Hashable) -> tuple[int, float, str]:
+def rank(axis: str, value: Hashable) -> tuple[int, float, str]:
     """Methods as in the design table, scenarios from even to uneven, numbers by size, all else by name."""
     if axis == "method" and value in METHODS:
         return 0, list(METHODS).index(str(value)), ""

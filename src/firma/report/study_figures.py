@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ACROSS, _PANELS = 4, 12  # panels per row, and per figure
-_MOST_FIGURES = 4  # of a kind: a page must stay small
+_MOST_FIGURES = 4  # of a kind: drawing them takes time; the page shows every case
 _MOST_POINTS = 200  # of a line
 
 

@@ -1,9 +1,8 @@
-"""One model of a table, and its five renderings: text, CSV, Markdown, LaTeX, HTML."""
+"""One model of a table, and its four renderings: text, CSV, Markdown, LaTeX."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from io import StringIO
 from unicodedata import combining, east_asian_width
 
@@ -113,27 +112,6 @@ def as_latex(table: Table) -> str:
     body = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", *lines, r"\bottomrule", r"\end{tabular}"]
     note = [rf"\par {_latex(table.note)}"] if table.note else []
     return "\n".join([*start, *body, *note, r"\end{table}"]) + "\n"
-
-
-def as_html(table: Table) -> str:
-    """A table that the page's script sorts by the value of its entries."""
-
-    def cell(entry: Entry, column: int) -> str:
-        kind = "words" if _is_words(table, column) else "number"
-        style = f"{kind} best" if entry.best else kind
-        order = "" if entry.value is None else f' data-value="{entry.value!r}"'
-        return f'<td class="{style}"{order}>{escape(entry.text)}</td>'
-
-    def header(name: str, column: int) -> str:
-        kind = "words" if _is_words(table, column) else "number"
-        return f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
-
-    head = "".join(header(name, column) for column, name in enumerate(table.columns))
-    rows = ["<tr>" + "".join(cell(entry, i) for i, entry in enumerate(row)) + "</tr>" for row in table.rows]
-    note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
-    caption = f"<caption>{escape(table.title)}</caption>"
-    inner = f"{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class=scroll><table id="{escape(table.name)}">{inner}</table></div>{note}\n'
 
 
 RENDERERS: Mapping[str, Callable[[Table], str]] = {

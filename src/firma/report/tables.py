@@ -16,9 +16,9 @@ from firma.schedule import passes
 from firma.settings import Hyper, Split
 from firma.statistics import Statistic
 from firma.sweep.cells import NEUTRAL, label
-from firma.sweep.result_table import Case, ResultTable
+from firma.sweep.result_table import Case, ResultTable, result_tables
 from firma.sweep.runner import parameter_counts
-from firma.sweep.store import StoredCell
+from firma.sweep.store import StoredCell, SweepResults
 
 PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
 _ORDERED = "Rings are ordered before training: savings are known where no method was run, too."
@@ -154,6 +154,12 @@ def coverage(tables: Mapping[str, ResultTable], scope: Scope) -> Table:
             )
     columns = ("runs", "data set", "run", "of", "seeds")
     return Table("coverage", "What was run", columns, tuple(rows), "Counted: pairs of a scenario and a method.")
+
+
+def about_the_runs(results: SweepResults, scope: Scope) -> list[Table]:
+    """What was run, and with which versions and settings."""
+    runs = [coverage(result_tables(results), scope), versions(results.cells)]
+    return [*runs, configuration(results.cells)] if results.cells else runs
 
 
 def versions(cells: Sequence[StoredCell]) -> Table:

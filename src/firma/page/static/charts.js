@@ -86,7 +86,27 @@ const FirmaCharts = (() => {
     }
   }
 
-  // Curves over rounds. draw({series: [{name, colour, dash, x, y, low?, high?, area?}], yLabel, xLabel, from0, format}).
+  // Names at the ends of lines: as far as needed from each other, as near as possible to their lines; text is cut to `most` pixels.
+  const LINE = 15;
+  function spread(wanted, low, high) {
+    const order = wanted.map((_, k) => k).sort((a, b) => wanted[a] - wanted[b]), places = wanted.slice();
+    let last = -Infinity;
+    for (const k of order) last = places[k] = Math.max(places[k], last + LINE, low);
+    last = Infinity;
+    for (const k of order.reverse()) last = places[k] = Math.min(places[k], last - LINE, high);
+    return places;
+  }
+  const pen = document.createElement("canvas").getContext("2d");
+  const long = text => { pen.font = "12px system-ui, sans-serif"; return pen.measureText(text).width; };
+  function cut(text, most) {
+    if (long(text) <= most) return text;
+    let kept = text.length;
+    while (kept > 1 && long(`${text.slice(0, kept)}…`) > most) kept--;
+    return `${text.slice(0, kept)}…`;
+  }
+
+  // Curves over rounds. draw({series: [{name, colour, dash, x, y, low?, high?, area?}], yLabel, xLabel, from0, format, ends}).
+  // With `ends`, names stand at the ends of the lines where there is room for all of them.
   class Curves extends Chart {
     constructor(parent, label, onPick) {
       super(parent, label);
@@ -96,7 +116,9 @@ const FirmaCharts = (() => {
     render() {
       const {series, xLabel = "round", yLabel = "", from0 = false, format = short, marked = null} = this.given;
       const width = this.root.clientWidth, height = this.given.height || (width < 520 ? 230 : 300);
-      const left = 52, right = 12, top = 26, bottom = 36;
+      const left = 52, top = 26, bottom = 36, lines = series.filter(one => !one.area && one.x.length);
+      const ends = this.given.ends && width >= 520 && lines.length * LINE <= height - top - bottom;
+      const names = ends ? Math.min(width * 0.3, Math.max(0, ...lines.map(one => long(one.name))) + 4) : 0, right = 12 + (ends ? names + 14 : 0);
       const all = series.flatMap(one => [...one.y, ...(one.low || []), ...(one.high || [])]).filter(Number.isFinite);
       const xs = series.flatMap(one => one.x);
       let low = from0 ? 0 : Math.min(...(all.length ? [all.reduce((a, b) => Math.min(a, b))] : [0]));
@@ -129,6 +151,15 @@ const FirmaCharts = (() => {
           "stroke-dasharray": one.dash || null, "stroke-linejoin": "round"}));
         const ends = one.x.length - 1;
         if (ends >= 0 && Number.isFinite(one.y[ends])) root.append(shape("circle", {cx: px(one.x[ends]), cy: py(one.y[ends]), r: 3, fill: one.colour}));
+      }
+      if (ends) {
+        const wanted = lines.map(one => py(one.y[one.y.length - 1])), places = spread(wanted.map(y => Number.isFinite(y) ? y : top), top + 4, height - bottom - 4);
+        lines.forEach((one, k) => {
+          const x = px(one.x[one.x.length - 1]), edge = width - right;
+          if (!Number.isFinite(wanted[k])) return;
+          root.append(shape("line", {stroke: one.colour, "stroke-width": 1, opacity: 0.6, x1: x + 4, y1: wanted[k], x2: edge + 10, y2: places[k]}),
+            shape("text", {class: "end", x: edge + 13, y: places[k] + 4}, cut(one.name, names)));
+        });
       }
       if (marked !== null && marked >= first) root.append(shape("line", {class: "axis", "stroke-width": 2, x1: px(marked), x2: px(marked), y1: top, y2: height - bottom}));
       this.line = shape("line", {class: "cursor", y1: top, y2: height - bottom, visibility: "hidden"});
