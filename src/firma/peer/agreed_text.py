@@ -16,6 +16,15 @@ _PROPORTIONS = {
     "none": "nothing about its classes",
 }
 
+_RESULTS = {
+    "none": "each site's stay there",
+    "accuracy": "each site may choose to tell all members, after every round, its accuracy (or the task's main metric) "
+    "on its own test data and how many test samples it has (firma join --share-results accuracy)",
+    "classes": "each site may choose to tell all members, after every round, its accuracy (or the task's main metric) "
+    "on its own test data and how many test samples it has (firma join --share-results accuracy), and also how many "
+    "of them are of each class (--share-results classes): exact numbers about its data, which stay with the others",
+}
+
 _WAYS = {
     "ring": "extractors go to the two neighbours on the ring",
     "all-reduce": "extractors are averaged over all members",
@@ -48,6 +57,7 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     if ring.row.order != "given":
         noise = f" (epsilon {ring.epsilon:g})" if ring.proportions == "noisy" else ""
         yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
+    yield "results", _RESULTS[ring.summary]
     yield "messages", f"numbers encoded as {ring.wire}"
     yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
     yield "insiders", _insiders(ring)

@@ -168,6 +168,14 @@ def _counts(own: Dataset, edges: tuple[float, ...]) -> NDArray[np.int64]:
     return np.bincount(own.y_train, minlength=own.classes)
 
 
+def class_support(own: Dataset) -> tuple[int, ...]:
+    """(C,) test samples of each class, or with each label; none for regression."""
+    if own.task == "regression":
+        return ()
+    counts = own.y_test.sum(axis=0) if own.task == "multi-label" else np.bincount(own.y_test, minlength=own.classes)
+    return tuple(int(count) for count in counts)
+
+
 def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:
     total = counts.sum()
     shares = counts / total if total > 0 else np.full(len(counts), 1 / len(counts))
