@@ -36,14 +36,16 @@ ROUNDS = 3
 
 def trained(made, choices):
     """The outcome of each member, which shares as it chose, in `made.state(number)`."""
-    outcomes = {}
-
-    def run(number, choice):
+    outcomes, nodes = {}, []
+    for number, choice in enumerate(choices):
         own = load_identity(made.identity(number))
         setup = Setup(made.ring, own, made.data(number), made.state(number), share_results=choice)
-        outcomes[number] = Node(setup, lambda report: None).run()
+        nodes.append(Node(setup, lambda report: None))  # one after the other: their models start from the same seed
 
-    threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate(choices)]
+    def run(number):
+        outcomes[number] = nodes[number].run()
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(choices))]
     for thread in threads:
         thread.start()
     for thread in threads:
