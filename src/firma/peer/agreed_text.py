@@ -70,7 +70,7 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
 def _insiders(ring: Ring) -> str:
     members, spare = len(ring.members), len(ring.members) - ring.needed
     if not ring.insiders:
-        return "none borne: every member is trusted not to lie in the agreement on who takes part"
+        return "none tolerated: every member is trusted not to lie in the agreement on who takes part"
     lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
     told = f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
     if ring.row.combine == "mean":

@@ -31,6 +31,12 @@ _SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extrac
 AGREED = ("accuracy", "weight", "rounds", "proportions", "digests", "statements", "results of others")
 RESULTS, SUPPORT, OTHERS = "results", "class support", "results of others"  # RESULTS, SUPPORT: if this site shares them
 WORDS = {
+    "accuracy": "this site's accuracy on its training data, with its extractor",
+    "weight": "its number of training samples, by which an average is weighted",
+    "rounds": "which rounds it has done, in the agreement on who takes part",
+    "proportions": "the shares of the classes in its training data, by which the ring is ordered",
+    "digests": "hashes of extractors, by which members compare what they were sent",
+    "statements": "signatures under the ring file, and requests to stop the ring",
     RESULTS: "this site's accuracy (or main metric) on its test data and its number of test samples, to all members",
     SUPPORT: "how many of this site's test samples are of each class, to all members",
     OTHERS: "results that other members signed and share, passed on",

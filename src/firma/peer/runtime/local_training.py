@@ -51,7 +51,10 @@ def load_own(path: str, task: Task) -> Dataset:
 
     A table's columns are put into the order of the ring file, if that lists them.
     """
-    whole = load_dataset(_located(path, task), task=task.kind, one_class=True)  # other sites have other classes
+    try:
+        whole = load_dataset(_located(path, task), task=task.kind, one_class=True)  # other sites have other classes
+    except BadInput as error:  # the option of a site is called otherwise
+        raise BadInput(str(error).replace("dataset = ", "data = ", 1)) from None
     own = columns_in_order(whole, task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
