@@ -113,7 +113,8 @@
     by("verdict").textContent = `Audit ${site.audit.verdict}`;
     by("verdict").className = `state ${site.audit.passed === null ? "" : site.audit.passed ? "good" : "bad"}`;
     facts(by("audit"), site.audit.passed === null ? [] : [["messages", site.audit.messages.toLocaleString("en")], ["bytes", bytes(site.audit.bytes)],
-      ["tensors", site.audit.tensors.join(", ") || "none"], ["numbers", site.audit.numbers.join(", ") || "none"],
+      ["tensors", site.audit.tensors.join(", ") || "none"],
+      ...site.audit.numbers.map(each => [each, site.audit.words[each] || "an agreed number"]),
       ...site.audit.breaches.map(each => ["BREACH", each]), ...site.audit.unfinished.map(each => ["unfinished", each])]);
     by("digest").textContent = site.digest;
     facts(by("refused"), Object.entries(site.refused).length ? Object.entries(site.refused) : [["messages", "none"]]);

@@ -19,7 +19,7 @@ from firma.page.server import Cursor
 from firma.peer.identity import validity
 from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime import checkpoint
-from firma.peer.runtime.audit_log import AuditReport, audit
+from firma.peer.runtime.audit_log import WORDS, AuditReport, audit
 from firma.peer.runtime.federation_results import Summary, changed, read_summary
 from firma.peer.runtime.notices import what_to_do
 from firma.peer.runtime.participation import Span, sentence, spans
@@ -263,12 +263,15 @@ class SitePage:
         return [[number, *(self._log.rounds[number].get(name) for name in names)] for number in kept]
 
     def _notices(self) -> list[dict[str, Any]]:
-        """The last ones, newest first, each with what to do."""
-        return [
-            {"time": each["time"], "says": str(each.get("says", "")), "level": each.get("level", "info"),
-             "todo": what_to_do(str(each.get("says", "")))}
-            for each in reversed(self._log.notices)
-        ]  # fmt: skip
+        """The last ones, newest first, each with what to do; a wait that rounds have ended asks for nothing any more."""
+        went_on = float(self._last_round().get("time", 0.0))
+        found = []
+        for each in reversed(self._log.notices):
+            says, level = str(each.get("says", "")), each.get("level", "info")
+            over = says.startswith("waiting for") and float(each["time"]) < went_on
+            todo = "Nothing: that is over, rounds went on." if over else what_to_do(says)
+            found.append({"time": each["time"], "says": says, "level": "info" if over else level, "todo": todo})
+        return found
 
     def _read_audit(self, last: bool) -> None:
         """Judge the audit file again if it has grown; seldom, for it may be long, but always after the last round."""
@@ -295,7 +298,7 @@ class SitePage:
         return {
             "passed": not found.breaches, "verdict": "FAILED: see what left" if found.breaches else passed,
             "messages": found.messages, "bytes": found.size, "tensors": list(found.tensors),
-            "numbers": list(found.numbers), "breaches": list(found.breaches[:50]),
+            "numbers": list(found.numbers), "words": {each: WORDS.get(each, "") for each in found.numbers}, "breaches": list(found.breaches[:50]),
             "unfinished": list(found.unfinished[:50]),
         }  # fmt: skip
 
