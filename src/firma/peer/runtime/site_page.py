@@ -263,7 +263,7 @@ class SitePage:
         return [[number, *(self._log.rounds[number].get(name) for name in names)] for number in kept]
 
     def _notices(self) -> list[dict[str, Any]]:
-        """The last ones, newest first, each with what to do; a wait that rounds have ended asks for nothing any more."""
+        """The last ones, newest first, each with what to do; a wait that is over asks for nothing any more."""
         went_on = float(self._last_round().get("time", 0.0))
         found = []
         for each in reversed(self._log.notices):
@@ -298,7 +298,8 @@ class SitePage:
         return {
             "passed": not found.breaches, "verdict": "FAILED: see what left" if found.breaches else passed,
             "messages": found.messages, "bytes": found.size, "tensors": list(found.tensors),
-            "numbers": list(found.numbers), "words": {each: WORDS.get(each, "") for each in found.numbers}, "breaches": list(found.breaches[:50]),
+            "numbers": list(found.numbers), "words": {each: WORDS.get(each, "") for each in found.numbers},
+            "breaches": list(found.breaches[:50]),
             "unfinished": list(found.unfinished[:50]),
         }  # fmt: skip
 
