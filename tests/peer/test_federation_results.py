@@ -189,6 +189,18 @@ def test_what_a_member_has_not_signed_is_refused(made, board):
     assert board.outgoing() == (), "what it does not share now it does not send"
 
 
+def test_a_site_that_no_longer_shares_does_not_send_its_old_result(made, tmp_path):
+    own = load_identity(made.identity(0))
+    before = ResultBoard(made.ring, 0, own, "accuracy", tmp_path)
+    before.post(1, 2, 0.5, 22, (2,) * len(LABELS))
+    assert [each.result.support for each in before.outgoing()] == [()], "its classes stay"
+    before.save()
+    after = ResultBoard(made.ring, 0, own, "none", tmp_path)
+    after.post(1, 3, 0.6, 22, (2,) * len(LABELS))
+    assert after.outgoing() == ()
+    assert [each.round for each in after.summary().sites] == [2], "what it said is known"
+
+
 @pytest.mark.parametrize(
     "change",
     [
