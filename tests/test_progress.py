@@ -84,6 +84,13 @@ def test_the_time_left_is_that_of_the_last_rounds():
     assert count._time_left() == "about 40 s left"
 
 
+def test_the_first_round_waits_for_the_start_and_says_nothing_about_the_others():
+    count = progress._Count(rounds=10, runs=1)
+    count.recent.extend([count.started + 150, count.started + 151])
+    count.done = 2
+    assert count._time_left() == "about 8 s left"
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (90, "2 min"), (9000, "2.5 h")])
 def test_durations_are_short(seconds, text):
     assert progress.duration(seconds) == text

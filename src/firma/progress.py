@@ -70,7 +70,10 @@ class _Count:
         left = self.rounds * self.runs - self.done
         if not left:
             return f"{duration(self.recent[-1] - self.started)} in total"
-        each = (self.recent[-1] - self.recent[0]) / (len(self.recent) - 1)
+        times = list(self.recent)
+        if times[0] == self.started and len(times) > 2:
+            del times[0]  # the first round has waited for the start
+        each = (times[-1] - times[0]) / (len(times) - 1)
         return f"about {duration(each * left)} left"
 
 

@@ -5,13 +5,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 import firma
+from firma.live_log import LIVE_FILE
+from firma.page.run_state import RunState
+from firma.page.server import Cursor
 from firma.sweep.store import read_cells
+from firma.sweep.stored_events import stored_events
 from tests.documents import blocks, write_file
 from tests.own_models import modules_of, write_models
 from tests.processes import running, wait_until
@@ -240,3 +245,59 @@ def test_the_command_of_the_page_about_models_runs(command, cluster, tmp_path):
             code, out, err = command(*words[1:])
             assert code == 0, err
             assert "fibfl++" in out
+
+
+def live_lines(folder, *but):
+    """The lines of live.jsonl without what differs from run to run."""
+    found = [json.loads(line) for line in (folder / LIVE_FILE).read_text().splitlines()]
+    return [{name: value for name, value in each.items() if name not in but} for each in found]
+
+
+def test_a_run_on_ray_is_followed_like_any_other(command, tmp_path, cluster):
+    """While it goes on, from the folder alone, and in the end the same lines as of the simulation but for times."""
+    words = ["run", *FAST, "--method", "fedrep", "--method", "fibfl++", "--live", "--out"]
+    folder, seen, done = tmp_path / "ray", set(), threading.Event()
+
+    def look():
+        cursor, state, methods = Cursor(), None, {}
+        while not done.wait(0.02):
+            if state is None and (folder / LIVE_FILE).exists():
+                state = RunState(folder)
+            for message in state.changes(cursor) if state is not None else ():
+                methods |= {each["id"]: each["facts"]["method"] for each in message["runs"] if "facts" in each}
+                going_on = [each for each in message["runs"] if each["rows"] and message["session"]["written"]]
+                seen.update(methods[each["id"]] for each in going_on)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        code, _, err = command(*words, folder, "--engine", "ray", "--workers", "2")
+    finally:
+        done.set()
+        reader.join()
+    assert code == 0, err
+    assert "Live page: http://127.0.0.1:" in err
+    assert seen == {"fedrep", "fibfl++"}, "while it ran"
+    assert command(*words, tmp_path / "one")[0] == 0
+    times = ("time", "id", "took", "seconds", "process", "engine", "command", "settings")
+    ours, theirs = live_lines(folder, *times), live_lines(tmp_path / "one", *times)
+    assert ours == theirs
+    assert [each["event"] for each in ours].count("round") == 4
+    runs = [each for each in live_lines(folder) if each["event"] == "run"]
+    assert [each["engine"] for each in runs] == ["ray", "ray"]
+    for each in (line for line in live_lines(folder) if line["event"] == "round"):
+        assert 0 < sum(each["seconds"].values()) <= each["took"] + 1e-3
+
+
+def test_a_sweep_on_ray_is_followed_run_by_run(command, tmp_path, cluster, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").write_text('dataset = "digits"\nmethod = ["local", "fedavg"]\nrounds = 2\n')
+    code, _, err = command("sweep", "grid.toml", "--out", "ray", "--engine", "ray", "--live")
+    assert code == 0, err
+    assert "Live page: http://127.0.0.1:" in err
+    folder = tmp_path / "ray"
+    (message,) = RunState(folder, lambda: stored_events(folder)).changes(Cursor())
+    assert sorted(each["facts"]["method"] for each in message["runs"]) == ["fedavg", "local"], "each once"
+    for each in message["runs"]:
+        assert [row[0] for row in each["rows"]] == [1, 2]
+        assert each["end"]["status"] == "finished"

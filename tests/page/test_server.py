@@ -12,7 +12,7 @@ import pytest
 
 from firma.errors import BadInput
 from firma.page import server
-from firma.page.server import POLICY, STATIC, is_loopback, place, serving, static
+from firma.page.server import POLICY, STATIC, is_loopback, place, serving, static, whole_page
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ("run.html", "site.html")
@@ -59,7 +59,10 @@ def test_every_answer_forbids_what_it_can():
 
 def test_pages_have_no_inline_script_or_style_and_load_nothing_from_elsewhere():
     for name in PAGES:
-        text = static(name).decode()
+        text = whole_page(name).decode()
+        assert re.fullmatch(r"<!doctype html>\n<html lang=\"en\">.*<body>.*</body>\n</html>\n", text, re.DOTALL)
+        assert f'<script src="/{name[:-5]}.js" defer>' in text
+        assert "{" not in text, "everything is filled in"
         assert not re.search(r"<script(?![^>]*src=)|<style|style=|\son\w+=|javascript:", text)
         used = set(re.findall(r'(?:src|href)="/([^"]+)"', text)) - {"statement.txt"}
         assert used <= set(STATIC)
@@ -77,7 +80,7 @@ def test_the_files_of_the_pages_are_part_of_the_package():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["firma"]
     folder = ROOT / "src" / "firma"
     packed = {each for pattern in wanted for each in folder.glob(pattern)}
-    assert {folder / "page" / "static" / name for name in (*PAGES, *STATIC)} <= packed
+    assert {folder / "page" / "static" / name for name in (*PAGES, "frame.html", *STATIC)} <= packed
 
 
 def test_other_methods_names_and_paths_are_refused():
@@ -170,7 +173,7 @@ def test_addresses():
 
 
 def test_readers_that_hold_on_leave_room_for_others(monkeypatch):
-    monkeypatch.setattr(server, "_READERS", 3)
+    monkeypatch.setattr(server, "READERS", 3)
     with serving(Words()) as served, ExitStack() as held:
         for _ in range(3):
             line = held.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=20))

@@ -43,6 +43,7 @@ from firma.peer.runtime.promises import Promises
 from firma.peer.wire.control import decode_control, encode_control, encode_memory
 from firma.peer.wire.heartbeat import Heartbeat, decode_heartbeat
 from firma.peer.wire.message import Assembly, chunks, decode_header, encode, encode_header
+from firma.peer.wire.results import Result, SignedResult, is_genuine
 from firma.peer.wire.statements import Statements, decode_statements, encode_statements, is_signed
 from firma.peer.wire.terms import Terms, WireError, federation_tag, signature
 from firma.protocol import ExtractorState, Message
@@ -51,6 +52,7 @@ TERMS = Terms(federation_tag("fuzz"), b"r" * 32, signature(SplitModel(*mlp((3,),
 SIZE = TERMS.signature.size
 RING = Path(__file__).parent / "fuzz_ring.toml"  # two members whose keys were thrown away
 RING_READ = read_ring(RING)
+SHARING = RING_READ.model_copy(update={"summary": "classes"})  # the same members, who agree to share results
 MEMBERS, ROUNDS = len(RING_READ.members), RING_READ.rounds
 _SHM = Path("/dev/shm")
 _FOLDER = Path(tempfile.mkdtemp(prefix="firma-fuzz-", dir=_SHM if os.access(_SHM, os.W_OK) else None))
@@ -107,13 +109,14 @@ def body(raw):
 
 def statements(raw):
     """Members' statements behind a right header; what is read can be written, and nobody's signature is believed."""
-    start = encode_statements(Statements(RING_READ.digest))
+    start = encode_statements(Statements(SHARING.digest))
     try:
-        found = decode_statements(start[: start.index(b"{")] + raw, MEMBERS)
+        found = decode_statements(start[: start.index(b"{")] + raw, SHARING)
     except WireError:
         return True
-    assert decode_statements(encode_statements(found), MEMBERS) == found
-    assert not any(is_signed(RING_READ, each, signature) for each, signature in found.signatures.items())
+    assert decode_statements(encode_statements(found), SHARING) == found
+    assert not any(is_signed(SHARING, each, signature) for each, signature in found.signatures.items())
+    assert not any(is_genuine(SHARING, each) for each in found.results)
     return False
 
 
@@ -254,7 +257,12 @@ def seeds():
     memory = {"ring": "@", "memory": encode_memory(Memory(view, (2, 1), ((1, 0), view.digest), prepared, proof))}
     yield promises, json.dumps(memory).encode()
     signatures = {("accept", 0): b"\x30\x06\x02\x01\x07\x02\x01\x09", ("stop", 1): bytes(range(70))}
-    raw = encode_statements(Statements(RING_READ.digest, signatures))
+    labels = len(SHARING.task.labels)
+    results = tuple(
+        SignedResult(Result(member, 1, 1, 0.5, 3 * labels, support), b"s" * 64)
+        for member, support in ((0, ()), (1, (3,) * labels))
+    )
+    raw = encode_statements(Statements(SHARING.digest, signatures, results))
     yield statements, raw[raw.index(b"{") :]
     yield backup, _backup(facts | {"sha256": hashlib.sha256(tensors).hexdigest()}, tensors)
     yield saved_state, len(text).to_bytes(2, "little") + text + tensors

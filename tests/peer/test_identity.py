@@ -147,7 +147,7 @@ def test_a_ring_file_is_shown_in_plain_words(command, tmp_path):
         "rate=0.0031, ",
         "the exact shares of its classes",
         "quorum: 2 of 2 members",
-        "insiders: none borne",
+        "insiders: none tolerated",
         "33 s of silence",
         "within 600 s",
         f"in words, for the telephone: {spoken(ring.digest)}",

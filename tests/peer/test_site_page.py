@@ -84,6 +84,10 @@ def test_a_ring_as_its_operator_sees_it(finished):
     assert last["audit"]["passed"] is True
     assert last["audit"]["messages"] == report.messages
     assert all(700 < each["days"] < 731 for each in last["members"])
+    assert set(last["audit"]["words"]) == set(report.numbers)
+    assert all(last["audit"]["words"].values()), "every number in words"
+    waits = [each for each in last["notices"] if each["says"].startswith("waiting for")]
+    assert all(each["todo"] == "Nothing: that is over, rounds went on." for each in waits)
     statement = "\n".join(last["statement"])
     assert "(finished)" in statement
     assert "Rounds done: 4 of 4. Took part: rounds 1-4 all members." in statement

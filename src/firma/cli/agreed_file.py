@@ -24,7 +24,13 @@ def ring_document(path: Path, ring: "Ring") -> dict[str, Any]:
     ]  # fmt: skip
     agreed = ring.model_dump(mode="json", exclude={"members", *ring.absent})
     numbers = used_numbers(ring) if ring.flower is None else {}
-    found = {"insiders": ring.insiders, "numbers": numbers, "needed": ring.needed, "members": members}
+    found = {
+        "insiders": ring.insiders,
+        "summary": ring.summary,
+        "numbers": numbers,
+        "needed": ring.needed,
+        "members": members,
+    }
     return {"path": str(path)} | agreed | found | {"digest": ring.digest.hex(), "words": spoken(ring.digest)}
 
 

@@ -24,6 +24,7 @@ def audit(
         _evidence(file, json)
         return
     from firma.cli.console import print_json
+    from firma.peer.runtime.audit_log import WORDS
     from firma.peer.runtime.audit_log import audit as read_audit
 
     found = read_audit(file)
@@ -35,6 +36,8 @@ def audit(
             typer.echo(f"  to {name}: {size:,} bytes")
         typer.echo(f"  tensors: {', '.join(found.tensors) or 'none'}")
         typer.echo(f"  numbers: {', '.join(found.numbers) or 'none'}")
+        for name in (each for each in found.numbers if each in WORDS):
+            typer.echo(f"    {name}: {WORDS[name]}")
         for breach in found.breaches:
             typer.echo(f"  BREACH {breach}")
         for line in found.unfinished:

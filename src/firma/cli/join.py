@@ -26,6 +26,7 @@ from firma.settings import Wire
 from firma.tasks.task import MAIN, TITLES
 
 if TYPE_CHECKING:
+    from firma.peer.ring_file import Sharing
     from firma.peer.runtime.node import Outcome, Setup
     from firma.peer.runtime.round_loop import RoundReport
     from firma.peer.runtime.site_page import SitePage
@@ -47,6 +48,11 @@ _DISK = (
 _LOG_JSON = (
     "Write the lines of log.jsonl on stderr, too, in place of sentences: JSON objects with time, level and event."
 )
+_SHARE = (
+    "Tell all members this site's result after each round, for the table that firma status and the page show: accuracy "
+    "(and the number of test samples), or classes (also how many of them are of each class). The ring file must agree "
+    "(summary). Default: nothing."
+)
 _LAST_LOOK = 2.0  # seconds that a page stays after the last round
 LOST = 3  # exit code: the other members did not appear or refuse; the checkpoint is whole
 
@@ -67,6 +73,14 @@ def join(
     verify_gate: Annotated[bool, typer.Option("--verify-gate", help=_VERIFY)] = False,
     metrics: Annotated[str | None, typer.Option(help=_METRICS)] = None,
     page: Annotated[str | None, typer.Option(metavar="[HOST:]PORT", help=_PAGE)] = None,
+    share_results: Annotated[
+        str,
+        typer.Option(
+            metavar="none|accuracy|classes",
+            help=_SHARE,
+            autocompletion=completion.words("none", "accuracy", "classes"),
+        ),
+    ] = "none",
     begin_with: Annotated[Path | None, typer.Option(help=_BEGIN)] = None,
     model: AllowedModel = None,
     app: FlowerAppName = None,
@@ -103,6 +117,7 @@ def join(
         agreed, own, data, state, listen, resume, device, sends, verify_gate, metrics,
         begin_with, model, app, toml_values(node_config, "--node-config"),
         DiskBudget(None if disk is None else int(disk * 1e6)), sys.stderr if log_json else None,
+        _sharing(share_results),
     )  # fmt: skip
     if log_json:
         import warnings
@@ -116,6 +131,16 @@ def join(
         _log_line("error", "failed", str(error))
         raise typer.Exit(2) from None
     _finish(setup, outcome, json)
+
+
+def _sharing(text: str) -> "Sharing":
+    from typing import cast
+
+    from firma.peer.ring_file import Sharing
+
+    if text not in get_args(Sharing):
+        raise BadInput(f"--share-results {text!r}: must be {', '.join(get_args(Sharing)[:-1])} or classes")
+    return cast("Sharing", text)
 
 
 def _log_line(level: str, event: str, text: str) -> None:
@@ -227,7 +252,7 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         "training_seconds": outcome.training, "processor_seconds": outcome.processor,
         "training_processor_seconds": outcome.training_processor, "refused": outcome.refused,
         "checkpoint": str(outcome.checkpoint), "participation": [span.as_json() for span in outcome.participation],
-        "stopped_by": list(outcome.stopped_by),
+        "stopped_by": list(outcome.stopped_by), "results": outcome.results and outcome.results.as_json(),
     }  # fmt: skip
     write_whole(setup.state / "result.json", encoder.dumps(document, indent=1) + "\n", private=True)
     if json:
@@ -244,4 +269,8 @@ def _finish(setup: "Setup", outcome: "Outcome", json: bool) -> None:
         done_or_stopped = f"stopped after round {len(outcome.history)} of {rounds}, as {who} asked"
     typer.echo(f"{done_or_stopped}: {TITLES[MAIN[setup.ring.task.kind]]} {last:.4f}, {spent}")
     typer.echo(f"took part: {sentence(outcome.participation, setup.ring.names)}")
+    if outcome.results is not None:
+        typer.echo(f"results of the federation: {outcome.results.line()}")
+        for line in outcome.results.lines():
+            typer.echo(f"  {line}")
     typer.echo(f"Written: {setup.state}")

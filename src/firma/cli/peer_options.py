@@ -58,4 +58,7 @@ def needs_extra() -> None:
     from importlib.util import find_spec
 
     if find_spec("grpc") is None or find_spec("cryptography") is None:
-        raise BadInput("this command requires the extra packages of peers: pip install 'firma[peer]'")
+        raise BadInput(
+            "this command requires the extra packages of peers: pip install 'firma[peer]', or in a clone of the "
+            "repository: pip install -c constraints.txt '.[peer]'"
+        )

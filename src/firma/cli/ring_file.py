@@ -100,6 +100,14 @@ def ring_file(
         typer.Option(help="Members that may lie without harm to the agreement. Default: 1 of four or more, else 0."),
     ] = None,
     quorum: Annotated[int, typer.Option(help="Members without which the ring pauses; 0: as few as agree safely.")] = 0,
+    summary: Annotated[
+        str,
+        typer.Option(
+            metavar="none|accuracy|classes",
+            help="What each site may choose to tell all members about its results (firma join --share-results): "
+            "nothing, its accuracy and number of test samples, or also how many of them are of each class.",
+        ),
+    ] = "none",
     set_: Changes = None,
     json: Json = False,
 ) -> None:
@@ -158,6 +166,7 @@ def ring_file(
         values = {
             "federation": federation, "rounds": rounds, "seed": seed, "proportions": proportions,
             "wire": wire, "patience": patience, "gathering": gathering, "quorum": quorum, "set": settings,
+            "summary": summary,
             **learnt, **({} if insiders is None else {"insiders": insiders}),
             **({} if method is None else {"method": method}),
             "members": [read_site(each).model_dump() for each in _by_bandwidth(member, bandwidth, method)],

@@ -30,7 +30,7 @@ _TTL = 365 * 24 * 3600.0  # seconds for a reply, which never travels; Flower's d
 INSTALL = (
     "Flower apps require flwr, which is not installed here; install firma[flower] in an environment of its own, for "
     "Flower needs older versions of packages such as protobuf: python -m venv .venv-flower && "
-    ".venv-flower/bin/pip install 'firma[flower]'"
+    ".venv-flower/bin/pip install '.[flower]', in a clone of the repository"
 )
 
 

@@ -16,19 +16,19 @@ import ipaddress
 import json
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from firma.errors import BadInput
 from firma.page.assets import static
+from firma.page.bounded_server import READERS, BoundedServer, answering
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -47,7 +47,6 @@ _TYPES = {
     "svg": "image/svg+xml",
 }  # fmt: skip
 STATIC = ("style.css", "charts.js", "common.js", "run.js", "site.js", "icon.svg")
-_READERS = 32  # at a time; more are turned away
 _SLOW = 20.0  # seconds that a reader may take to ask, or to take what it is sent
 _EVERY = 0.4  # seconds between two looks at what is shown
 _QUIET = 10.0  # seconds after which a silent stream says that it is alive
@@ -63,7 +62,7 @@ class Cursor:
 class Source(Protocol):
     """What a page shows."""
 
-    page: str  # the file of `static/` that is the page
+    page: str  # the file of `static/` with the page's content
 
     def changes(self, cursor: Cursor) -> list[Mapping[str, Any]]:
         """What is new for this reader, as plain data; for a new reader, everything."""
@@ -104,51 +103,17 @@ def serving(source: Source, address: str = "127.0.0.1:0") -> Iterator[Served]:
     token = "" if is_loopback(host) else secrets.token_urlsafe(24)
     stop = threading.Event()
     try:
-        server = _Server((host, port), _handler(source, host, token, stop))
+        server = BoundedServer((host, port), _handler(source, host, token, stop), READERS)
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"page = {address!r}: cannot listen there ({reason}); choose another port, or 0") from None
-    thread = threading.Thread(target=server.serve_forever, args=(0.2,), daemon=True)
-    thread.start()
-    port = server.server_address[1]
     shown = socket.gethostname() if host in ("0.0.0.0", "::") else host
     shown = f"[{shown}]" if ":" in shown else shown
-    try:
-        yield Served(f"http://{shown}:{port}/" + (f"?token={token}" if token else ""), port)
-    finally:
-        stop.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    block_on_close = False  # a reader of the stream must not delay the end
-
-    def __init__(self, where: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        self._places = threading.BoundedSemaphore(_READERS)
-        super().__init__(where, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Readers that hold connections open must not take the files of whoever runs this."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """One reader, in a thread of its own."""
+    with answering(server) as port:
         try:
-            super().process_request_thread(request, client_address)
+            yield Served(f"http://{shown}:{port}/" + (f"?token={token}" if token else ""), port)
         finally:
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that hangs up is its own affair; the library would print a traceback for each."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
+            stop.set()
 
 
 def _handler(source: Source, host: str, token: str, stop: threading.Event) -> type[BaseHTTPRequestHandler]:
@@ -190,8 +155,9 @@ def _handler(source: Source, host: str, token: str, stop: threading.Event) -> ty
         def _answer(self, name: str, query: Mapping[str, str]) -> None:
             if name == "events":
                 self._stream()
-            elif name == "" or name in STATIC:
-                name = name or source.page
+            elif name == "":
+                self._send(200, _TYPES["html"], whole_page(source.page))
+            elif name in STATIC:
                 self._send(200, _TYPES[name.rpartition(".")[2]], static(name))
             elif (found := source.data(name, query)) is not None:
                 self._send(200, *found)
@@ -233,6 +199,12 @@ def _handler(source: Source, host: str, token: str, stop: threading.Event) -> ty
             pass
 
     return Answer
+
+
+def whole_page(name: str) -> bytes:
+    """A page: what all pages share, around what `name` holds; its script has its name."""
+    frame, script = static("frame.html"), name.replace(".html", ".js")
+    return frame.replace(b"{script}", script.encode()).replace(b"{content}", static(name).rstrip())
 
 
 def _known_host(header: str, host: str) -> bool:

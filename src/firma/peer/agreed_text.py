@@ -18,6 +18,15 @@ _PROPORTIONS = {
     "none": "nothing about its classes",
 }
 
+_RESULTS = {
+    "none": "each site's stay there",
+    "accuracy": "each site may choose to tell all members, after every round, its accuracy (or the task's main metric) "
+    "on its own test data and how many test samples it has (firma join --share-results accuracy)",
+    "classes": "each site may choose to tell all members, after every round, its accuracy (or the task's main metric) "
+    "on its own test data and how many test samples it has (firma join --share-results accuracy), and also how many "
+    "of them are of each class (--share-results classes): exact numbers about its data, which stay with the others",
+}
+
 _WAYS = {
     "ring": "extractors go to the two neighbours on the ring",
     "all-reduce": "extractors are averaged over all members",
@@ -50,6 +59,7 @@ def agreed_lines(ring: Ring) -> Iterator[tuple[str, str]]:
     if ring.row.order != "given":
         noise = f" (epsilon {ring.epsilon:g})" if ring.proportions == "noisy" else ""
         yield "order", f"computed from what each site tells: {_PROPORTIONS[ring.proportions]}{noise}"
+    yield "results", _RESULTS[ring.summary]
     yield "messages", f"numbers encoded as {ring.wire}"
     yield "quorum", f"{ring.needed} of {len(ring.members)} members, or the ring pauses; it starts with all"
     yield "insiders", _insiders(ring)
@@ -77,7 +87,7 @@ def _patience_lines(ring: Ring) -> Iterator[tuple[str, str]]:
 def _insiders(ring: Ring) -> str:
     members, spare = len(ring.members), len(ring.members) - ring.needed
     if not ring.insiders:
-        return "none borne: every member is trusted not to lie in the agreement on who takes part"
+        return "none tolerated: every member is trusted not to lie in the agreement on who takes part"
     lying = f"{ring.insiders} of {members} may lie in the agreement on who takes part"
     told = f"{lying}; the ring goes on without {spare}, be they stopped or lying, and not without more"
     if ring.row.combine == "mean":

@@ -32,6 +32,8 @@ NEUTRAL_TASK: Mapping[str, Any] = {
     "kind": "classification", "edges": [], "columns": [], "types": [],
 }  # fmt: skip
 ColumnType = Literal["number", "integer", "binary"]
+Sharing = Literal["none", "accuracy", "classes"]  # what sites may tell all members about their results
+_COUNTS = 20_000  # members times labels of a summary with numbers per class: what one message holds
 _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -131,6 +133,7 @@ class Ring(BaseModel):
     stalled: float = Field(3600.0, gt=0)  # seconds after which a member's training counts as hanging
     insiders: int = Field(0, ge=0)  # members that may do anything without harm; where it is not said, 1 of 4 or more
     quorum: int = Field(0, ge=0)  # members without which the ring pauses; 0: as few as agree safely, and never less
+    summary: Sharing = "none"  # what each site may choose to tell all members about its results, at the most
     set: Mapping[str, Any] = Field(default_factory=dict)
     task: Task = Field(default_factory=Task)
     flower: FlowerApp | None = None  # what trains in place of the task's model
@@ -183,7 +186,8 @@ class Ring(BaseModel):
     def absent(self) -> dict[str, bool]:
         """Optional parts that this ring file lacks; they are left out of its digest, as if they did not exist."""
         lacking = {name: True for name in ("flower", "continues") if getattr(self, name) is None}
-        return lacking if self.insiders else lacking | {"insiders": True}
+        neutral = {"insiders": not self.insiders, "summary": self.summary == "none"}
+        return lacking | {name: True for name, absent in neutral.items() if absent}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -258,6 +262,7 @@ def checked(values: Mapping[str, Any]) -> Ring:
     if ring.flower is None:
         _check_model(ring)
     _check_method(ring)
+    _check_summary(ring)
     if ring.continues is not None and ring.continues.round >= ring.rounds:
         raise BadInput(
             f"ring file: continues.round = {ring.continues.round}: must be less than rounds = {ring.rounds}; nothing "
@@ -339,6 +344,25 @@ def _check_method(ring: Ring) -> None:
     if row.warmup == "yes" and hyper.warmup_shares != "extractor":
         raise BadInput(
             f"ring file: warmup_shares = {hyper.warmup_shares!r}: would send heads to a server; must be extractor"
+        )
+
+
+def _check_summary(ring: Ring) -> None:
+    """A summary must be of results that every site has, and small enough for one message."""
+    if ring.summary == "none":
+        return
+    if ring.flower is not None:
+        raise BadInput(
+            f"ring file: summary = {ring.summary!r} cannot be combined with [flower]: an app does not say what its "
+            "test data are; set summary = 'none'"
+        )
+    if ring.summary == "classes" and ring.task.kind == "regression":
+        raise BadInput("ring file: summary = 'classes': regression has no classes; set summary = 'accuracy'")
+    counts = len(ring.members) * len(ring.task.labels)
+    if ring.summary == "classes" and counts > _COUNTS:
+        raise BadInput(
+            f"ring file: summary = 'classes': {len(ring.members)} members with {len(ring.task.labels)} labels are "
+            f"{counts:,} numbers, at most {_COUNTS:,} are allowed; set summary = 'accuracy'"
         )
 
 
@@ -479,6 +503,8 @@ def site_toml(site: Site) -> str:
 def ring_toml(ring: Ring) -> str:
     """The ring as TOML; `read_ring` of it is the same ring."""
     values = ring.model_dump(mode="json", exclude={"members", "task", "set", "flower", "continues"})
+    if ring.summary == "none":  # as if it did not exist, so that versions without it can read the file
+        del values["summary"]
     lines = [f"{key} = {_text(value)}" for key, value in values.items()]
     tables: dict[str, Mapping[str, Any]] = {"set": dict(ring.set)}
     if ring.flower is None:

@@ -82,13 +82,39 @@
     by("ring-said").textContent = weights.length ? `Weights of the last round: ${weights.join(", ")}.` : "In the last round members were averaged by their number of samples, or there was none yet.";
   }
 
+  // Test samples per class: a bar, the label and the number; the largest class fills its bar.
+  function support(counts) {
+    const all = Object.entries(counts), most = Math.max(1, ...all.map(([, count]) => count)), shown = all.slice(0, 40);
+    if (!all.length) return el("span", {class: "quiet"}, "not shared");
+    const rows = shown.map(([label, count]) => {
+      const bar = el("span", {class: "meter", "aria-hidden": "true"}, el("i"));
+      bar.firstChild.style.width = `${(100 * count / most).toFixed(0)}%`;
+      return el("li", {}, el("span", {class: "name"}, label), bar, el("span", {class: "count"}, count.toLocaleString("en")));
+    });
+    if (all.length > shown.length) rows.push(el("li", {class: "quiet"}, `and ${several(all.length - shown.length, "class")} more`));
+    return el("ul", {class: "support"}, ...rows);
+  }
+
+  function drawResults() {
+    const found = site.results;
+    by("results-section").hidden = !found;
+    if (!found) return;
+    by("results-said").textContent = `${found.line}.`;
+    by("results-metric").textContent = found.metric;
+    by("results").tBodies[0].replaceChildren(...found.sites.map(each => el("tr", {}, el("td", {class: "name"}, each.site),
+      el("td", {class: "number"}, String(each.round)), el("td", {class: "number"}, each.value === null ? "not finite" : each.value.toFixed(4)),
+      el("td", {class: "number"}, each.samples.toLocaleString("en")), el("td", {}, support(each.support)))),
+      ...found.silent.map(name => el("tr", {}, el("td", {class: "name"}, name), el("td", {class: "quiet", colspan: "4"}, "shares nothing, or nothing has arrived"))));
+  }
+
   function drawRest() {
     by("notices").replaceChildren(...(site.notices.length ? site.notices.map(each => el("li", {class: each.level === "info" ? "" : "warn"},
       `${each.level === "info" ? "" : "Warning: "}${each.says} `, el("span", {class: "quiet"}, since(each.time)), each.todo ? el("span", {class: "todo"}, `What to do: ${each.todo}`) : null)) : [el("li", {class: "quiet"}, "None.")]));
     by("verdict").textContent = `Audit ${site.audit.verdict}`;
     by("verdict").className = `state ${site.audit.passed === null ? "" : site.audit.passed ? "good" : "bad"}`;
     facts(by("audit"), site.audit.passed === null ? [] : [["messages", site.audit.messages.toLocaleString("en")], ["bytes", bytes(site.audit.bytes)],
-      ["tensors", site.audit.tensors.join(", ") || "none"], ["numbers", site.audit.numbers.join(", ") || "none"],
+      ["tensors", site.audit.tensors.join(", ") || "none"],
+      ...site.audit.numbers.map(each => [each, site.audit.words[each] || "an agreed number"]),
       ...site.audit.breaches.map(each => ["BREACH", each]), ...site.audit.unfinished.map(each => ["unfinished", each])]);
     by("digest").textContent = site.digest;
     facts(by("refused"), Object.entries(site.refused).length ? Object.entries(site.refused) : [["messages", "none"]]);
@@ -99,7 +125,7 @@
   const draw = throttled(() => {
     if (!site) return;
     if (site.waiting) { by("title").textContent = "Starting"; by("state").textContent = site.waiting; return; }
-    drawHeader(); drawMembers(); drawCharts(); drawRest();
+    drawHeader(); drawMembers(); drawCharts(); drawResults(); drawRest();
     document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn || 0) + 1);
   }, 300);
   by("statement").after(copyButton(by("statement"), () => by("statement").textContent));

@@ -18,27 +18,42 @@ from typing import Any
 from firma.atomic_files import replace_synced
 from firma.encoding import size as encoded_size
 from firma.errors import BadInput
-from firma.peer.ring_file import Ring
+from firma.peer.ring_file import Ring, Sharing
 from firma.peer.runtime.disk_budget import LOG
 from firma.peer.runtime.json_lines import lines_of
 from firma.peer.runtime.rotating_lines import RotatingLines, parts
 from firma.peer.wire.message import decode_header
+from firma.peer.wire.statements import decode_statements
 from firma.peer.wire.terms import Tag, Terms
 
 _SHARED = ("extractor", "mixed.")  # names of tensors that may leave: the extractor's, and vectors mixed with it
 # The only numbers beside the extractor; statements are members' signatures under the ring file.
-AGREED = ("accuracy", "weight", "rounds", "proportions", "digests", "statements")
+AGREED = ("accuracy", "weight", "rounds", "proportions", "digests", "statements", "results of others")
+RESULTS, SUPPORT, OTHERS = "results", "class support", "results of others"  # RESULTS, SUPPORT: if this site shares them
+WORDS = {
+    "accuracy": "this site's accuracy on its training data, with its extractor",
+    "weight": "its number of training samples, by which an average is weighted",
+    "rounds": "which rounds it has done, in the agreement on who takes part",
+    "proportions": "the shares of the classes in its training data, by which the ring is ordered",
+    "digests": "hashes of extractors, by which members compare what they were sent",
+    "statements": "signatures under the ring file, and requests to stop the ring",
+    RESULTS: "this site's accuracy (or main metric) on its test data and its number of test samples, to all members",
+    SUPPORT: "how many of this site's test samples are of each class, to all members",
+    OTHERS: "results that other members signed and share, passed on",
+}
 
 
 class AuditLog:
     """Appends a line for every message before it leaves."""
 
-    def __init__(self, path: Path, ring: Ring, me: int, terms: Terms, budget: int = LOG) -> None:
-        self._ring, self._terms, self._lock = ring, terms, threading.Lock()
+    def __init__(
+        self, path: Path, ring: Ring, me: int, terms: Terms, budget: int = LOG, shares: Sharing = "none"
+    ) -> None:  # fmt: skip
+        self._ring, self._me, self._terms, self._lock = ring, me, terms, threading.Lock()
         tensors = {name: list(shape) for name, shape, _ in terms.signature.tensors}
         head = {
             "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
-            "members": len(ring.members), "extractor": tensors,
+            "members": len(ring.members), "extractor": tensors, "shares": shares,
         }  # fmt: skip
         self._file = RotatingLines(path, budget, lambda: (json.dumps(head),), lambda old: _summarise(path, old))
         self._line(head)
@@ -79,6 +94,16 @@ class AuditLog:
         with self._lock:
             self.sent += size
             self._sent_to[self._ring.names[member]] += size
+
+    def record_statements(self, member: int, raw: bytes) -> None:
+        """Record statements to a member, decoded again: whether they hold results, and whose."""
+        shared = [each.result for each in decode_statements(raw, self._ring).results]
+        told = {
+            RESULTS: any(each.member == self._me for each in shared),
+            SUPPORT: any(each.member == self._me and each.support for each in shared),
+            OTHERS: any(each.member != self._me for each in shared),
+        }
+        self.record_control(member, ["statements", *(name for name, there in told.items() if there)], len(raw))
 
     def _line(self, facts: Mapping[str, Any]) -> None:
         with self._lock:
@@ -135,11 +160,22 @@ def _audit_part(path: Path, where: str) -> AuditReport:
     allowed: dict[str, list[int]] = header["extractor"]
     classes: int = header["classes"]
     members: int = header.get("members", 0)
-    sent = [value for value in values if "to" in value]
+    sent, shares = [], str(header.get("shares", "none"))
+    shared: list[str] = []  # what this site had chosen to share when the line was written
+    for value in values:
+        if "to" in value:
+            sent.append(value)
+            shared.append(shares)
+        elif "extractor" in value:  # it was started again, perhaps with another choice
+            shares = str(value.get("shares", "none"))
     receivers: dict[str, int] = {}
     for line in sent:
         receivers[line["to"]] = receivers.get(line["to"], 0) + line["bytes"]
-    breaches = [breach for line in sent for breach in _breaches(line, allowed, classes, members)]
+    breaches = [
+        breach
+        for line, choice in zip(sent, shared, strict=True)
+        for breach in _breaches(line, allowed, classes, members, choice)
+    ]
     tensors = {tensor["name"] for line in sent for tensor in line["tensors"]}
     numbers = {number for line in sent for number in line["numbers"]}
     site, size = header["site"], sum(line["bytes"] for line in sent)
@@ -196,14 +232,17 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int, members: int) -> list[str]:
+def _breaches(
+    line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes: int, members: int, shares: str
+) -> list[str]:  # fmt: skip
     found = []
+    agreed = {"none": AGREED, "accuracy": (*AGREED, RESULTS), "classes": (*AGREED, RESULTS, SUPPORT)}[shares]
     content = 0
     for tensor in line["tensors"]:
         content += encoded_size(line.get("wire", "float32"), tensor["count"])
         if allowed.get(tensor["name"]) != tensor["shape"] or not tensor["name"].startswith(_SHARED):
             found.append(f"turn {line['turn']}: {tensor['name']} went to {line['to']}")
-    found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in AGREED]
+    found += [f"turn {line['turn']}: {name} went to {line['to']}" for name in line["numbers"] if name not in agreed]
     promises = min(max(int(line.get("promises", 0)), 0), members)
     most = content + 512 * (1 + len(line["tensors"]))
     most += 24 * classes * max(promises, 1) * ("proportions" in line["numbers"])
@@ -211,6 +250,7 @@ def _breaches(line: Mapping[str, Any], allowed: Mapping[str, list[int]], classes
     most += (576 * members + promises * (512 + 512 * members)) * ("rounds" in line["numbers"])
     most += 32 * members * ("digests" in line["numbers"])
     most += 400 * members * ("statements" in line["numbers"])
+    most += (320 + 12 * classes) * members * bool({RESULTS, OTHERS} & set(line["numbers"]))
     if line["bytes"] > most:
         found.append(f"turn {line['turn']}: {line['bytes']} bytes went to {line['to']}, more than its tensors hold")
     return found

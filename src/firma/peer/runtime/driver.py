@@ -191,7 +191,7 @@ class Driver:
 
     def exchange_statements(self, member: int, raw: bytes, timeout: float) -> bytes:
         """Hand statements to a member and get its own; they are recorded like everything that leaves this site."""
-        self._audit_log.record_control(member, ["statements"], len(raw))
+        self._audit_log.record_statements(member, raw)
         return self._client.statements(member, raw, timeout)
 
     def close(self) -> None:

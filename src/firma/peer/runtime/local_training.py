@@ -51,7 +51,10 @@ def load_own(path: str, task: Task) -> Dataset:
 
     A table's columns are put into the order of the ring file, if that lists them.
     """
-    whole = load_dataset(_located(path, task), task=task.kind, one_class=True)  # other sites have other classes
+    try:
+        whole = load_dataset(_located(path, task), task=task.kind, one_class=True)  # other sites have other classes
+    except BadInput as error:  # the option of a site is called otherwise
+        raise BadInput(str(error).replace("dataset = ", "data = ", 1)) from None
     own = columns_in_order(whole, task.columns, path)
     if own.shape != tuple(task.shape):
         raise BadInput(
@@ -166,6 +169,14 @@ def _counts(own: Dataset, edges: tuple[float, ...]) -> NDArray[np.int64]:
     if own.task == "regression":
         return np.bincount(bins(own.y_train[:, 0], edges), minlength=len(edges) + 1)
     return np.bincount(own.y_train, minlength=own.classes)
+
+
+def class_support(own: Dataset) -> tuple[int, ...]:
+    """(C,) test samples of each class, or with each label; none for regression."""
+    if own.task == "regression":
+        return ()
+    counts = own.y_test.sum(axis=0) if own.task == "multi-label" else np.bincount(own.y_test, minlength=own.classes)
+    return tuple(int(count) for count in counts)
 
 
 def _shares(counts: NDArray[np.float64]) -> tuple[float, ...]:

@@ -4,17 +4,17 @@ Everything is read when it is asked for, from the logs, the driver and the last 
 a password: the port is for this machine, and no number here is of the model's parameters.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from http.server import BaseHTTPRequestHandler
+from typing import Literal
 
 import firma
 from firma.errors import BadInput
+from firma.page.bounded_server import BoundedServer, answering
 from firma.peer.identity import check_address
 from firma.peer.ring_file import Ring
 from firma.peer.runtime.node import Node
@@ -22,7 +22,6 @@ from firma.peer.runtime.round_loop import RoundReport
 from firma.tasks.task import TITLES
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
-_READERS = 32  # at a time; more are turned away
 _SLOW = 5.0  # seconds that a reader may take to ask
 
 
@@ -144,41 +143,12 @@ def serving(registry: Registry, address: str) -> Iterator[int]:
         def log_message(self, format: str, *_: object) -> None:  # noqa: A002, the library's name
             pass
 
-    places = threading.BoundedSemaphore(_READERS)
-
-    class Quiet(ThreadingHTTPServer):
-        request_queue_size = 128  # the library's 5 makes readers wait for a second when a few come together
-
-        def process_request(self, request: Any, client_address: Any) -> None:
-            """Readers that hold connections open must not take the files that rounds are saved in."""
-            if places.acquire(blocking=False):
-                super().process_request(request, client_address)
-            else:
-                self.shutdown_request(request)
-
-        def process_request_thread(self, request: Any, client_address: Any) -> None:
-            try:
-                super().process_request_thread(request, client_address)
-            finally:
-                places.release()
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A reader that hangs up is its own affair; the library would print a traceback for each."""
-            if not isinstance(sys.exception(), OSError):
-                super().handle_error(request, client_address)
-
     try:
-        server = Quiet((host, int(port)), Answer)
+        server = BoundedServer((host, int(port)), Answer)
     except OSError as error:
         raise BadInput(f"metrics = {address!r}: cannot listen there ({error.strerror}); choose another port") from None
-    thread = threading.Thread(target=server.serve_forever, args=(0.2,), daemon=True)
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answering(server) as found:
+        yield found
 
 
 def _one(value: float) -> dict[str, float]:

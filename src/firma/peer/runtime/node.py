@@ -26,7 +26,7 @@ from firma.peer.identity import Identity, validity
 from firma.peer.membership.failure_detector import Patience
 from firma.peer.membership.proposer import rules_of
 from firma.peer.membership.views import MemberState, Seals
-from firma.peer.ring_file import Continues, Ring, check_continues, read_ring, ring_toml
+from firma.peer.ring_file import Continues, Ring, Sharing, check_continues, read_ring, ring_toml
 from firma.peer.runtime import checkpoint
 from firma.peer.runtime.audit_log import AuditLog
 from firma.peer.runtime.consent import FAREWELL, Consent, RingStopped
@@ -35,10 +35,12 @@ from firma.peer.runtime.driver import Driver
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.events import Fail
 from firma.peer.runtime.evidence import Evidence
+from firma.peer.runtime.federation_results import ResultBoard, Summary, check_sharing
 from firma.peer.runtime.local_training import (
     Learner,
     LocalSite,
     check_gate,
+    class_support,
     load_own,
     noisy_proportions,
     proportions,
@@ -47,7 +49,7 @@ from firma.peer.runtime.local_training import (
 from firma.peer.runtime.member_machine import Agreement, Member, Start
 from firma.peer.runtime.participation import Span, spans
 from firma.peer.runtime.promises import Promises, keep_published_proportions, published_proportions
-from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop
+from firma.peer.runtime.round_loop import OnNotice, OnRound, RoundLoop, RoundReport
 from firma.peer.runtime.site_data import check_column_types, check_inputs, column_notice
 from firma.peer.runtime.state_folder import StateLock, claim, holder
 from firma.peer.runtime.supervisor import Supervisor
@@ -82,6 +84,7 @@ class Outcome:
     metrics: Mapping[str, float]  # of the task, on this site's test data after the last round
     participation: tuple[Span, ...] = ()  # who took part in which rounds
     stopped_by: tuple[str, ...] = ()  # members that asked to stop the ring, if it ended by that
+    results: Summary | None = None  # of the members that share theirs; None: the ring has no summary
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class Setup:
     node_config: Mapping[str, Scalar] = field(default_factory=dict)  # what the app reads about this site
     disk: DiskBudget = field(default_factory=DiskBudget)  # what the state folder may take
     log_to: TextIO | None = None  # the lines of the log go there too
+    share_results: Sharing = "none"  # what this site tells all members about its results
 
 
 def flower_learner(setup: Setup, me: int) -> Learner:
@@ -172,6 +176,15 @@ class Node:
                 whose = "this site's certificate" if number == self.me else f"the certificate of {member.name}"
                 on_notice(f"warning: {whose} {trouble or found.warning()}")
 
+    def _check_choices(self) -> None:
+        """Refuse what this site asks for beyond what the members agreed on."""
+        setup, ring = self.setup, self.ring
+        if setup.verify_gate:
+            check_gate(ring)
+        check_sharing(ring, setup.share_results)
+        check_members(ring.row, ring.hyper, len(ring.members), ring.rounds, setup.wire or ring.wire)
+        check_consent(ring.task, setup.model)
+
     def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
@@ -189,10 +202,7 @@ class Node:
         self._check_certificates(notice)
         if setup.state.exists():  # else it is created after the data are found to be right
             self._claim(notice)
-        if setup.verify_gate:
-            check_gate(ring)
-        check_members(ring.row, ring.hyper, len(ring.members), ring.rounds, setup.wire or ring.wire)
-        check_consent(ring.task, setup.model)
+        self._check_choices()
         stored, fitted = self._read_data(notice)
         self.site = LocalSite(ring, self.me, self._own, torch.device(setup.device))
         self.terms = terms_of(ring, self.site)
@@ -214,7 +224,9 @@ class Node:
             if fitted is not None:  # new data must be scaled in the same way to use the model
                 write_whole(setup.state / "standardiser.json", fitted.as_json() + "\n", private=True)
             self.log = EventLog(setup.state / LOG, setup.disk.log, setup.log_to)
-            self.audit_log = AuditLog(setup.state / "audit.jsonl", ring, self.me, self.terms, setup.disk.log)
+            self.audit_log = AuditLog(
+                setup.state / "audit.jsonl", ring, self.me, self.terms, setup.disk.log, setup.share_results
+            )
             self.evidence = Evidence(setup.state, ring, self.me, self.terms)
             state, saved = self._past()
             self._check_disk(saved.rounds, notice)
@@ -231,14 +243,19 @@ class Node:
             self.member, ring, self.me, self.terms, setup.identity, promises, self.audit_log, self.log, self.evidence,
             waiting=True,
         )  # fmt: skip
+        shares = setup.share_results
+        self.results = (
+            None if ring.summary == "none" else ResultBoard(ring, self.me, setup.identity, shares, setup.state)
+        )
         self.consent = Consent(
             ring, self.me, self._statements, self.driver.exchange_statements, self._stop_by_agreement, self._notice,
-            lambda asked: self.log.event("asked to stop", {"by": list(asked), "needed": ring.needed}),
+            lambda asked: self.log.event("asked to stop", {"by": list(asked), "needed": ring.needed}), self.results,
+            lambda member, why: self.log.refused("statements", ring.names[member], why),
         )  # fmt: skip
         self.server = Server(ring, self.terms, self.driver, self._answer_statements)
         self._loop = RoundLoop(
             ring, self.terms, self.site, setup.state, saved, self.driver, self.audit_log, self.log, on_round, on_notice,
-            setup.disk,
+            setup.disk, self._share,
         )  # fmt: skip
         self._stop, self._on_notice, self._supervisor = threading.Event(), on_notice, Supervisor()
         self._from = {"rounds": saved.rounds, "view": saved.epoch}  # where it starts, for the log
@@ -362,14 +379,20 @@ class Node:
             self.audit_log.sent, time.perf_counter() - began, loop.training, time.process_time() - processor,
             self.site.processor - trained, self.log.total(),
             self.setup.state / f"round-{len(loop.history):06d}", loop.metrics, spans(loop.parts, self.ring.names),
-            stopped_by,
+            stopped_by, None if self.results is None else self.results.summary(),
         )  # fmt: skip
+
+    def _share(self, report: RoundReport) -> None:
+        """Tell the members this round's result, if this site has opted in."""
+        if self.results is not None and isinstance(self._own, Dataset):
+            samples, support = len(self._own.y_test), class_support(self._own)
+            self.results.post(report.view, report.number, report.accuracy, samples, support)
 
     def _answer_statements(self, sender: int, raw: bytes) -> bytes:
         """A member's statements for this site's, which are recorded."""
         answer = self.consent.answer(sender, raw)
         try:
-            self.audit_log.record_control(sender, ["statements"], len(answer))
+            self.audit_log.record_statements(sender, answer)
         except (OSError, ValueError):  # the disk is full, or the file is closed: what is not recorded is not sent
             return b""
         return answer

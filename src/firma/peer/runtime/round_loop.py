@@ -66,6 +66,7 @@ class RoundReport:
     mixing: float = 0.0  # seconds of them spent exchanging and blending
     metrics: Mapping[str, float] = field(default_factory=dict)  # all of the task, on this site's test data
     main: str = "accuracy"  # the name of the main metric
+    view: int = 0  # number of the view in which it was done
 
 
 OnRound = Callable[[RoundReport], None]
@@ -94,6 +95,7 @@ class RoundLoop:
     def __init__(
         self, ring: Ring, terms: Terms, site: LocalSite, state: Path, saved: checkpoint.Saved, driver: Driver,
         audit_log: AuditLog, log: EventLog, on_round: OnRound, on_notice: OnNotice, disk: DiskBudget,
+        on_saved: OnRound = lambda report: None,
     ) -> None:  # fmt: skip
         self.history, self.order = list(saved.history), saved.order
         self.parts = list(saved.parts)  # members of each round
@@ -103,6 +105,7 @@ class RoundLoop:
         self._ring, self._terms, self._site, self._state = ring, terms, site, state
         self._driver, self._audit_log, self._log = driver, audit_log, log
         self._on_round, self._on_notice, self._disk = on_round, on_notice, disk
+        self._on_saved = on_saved  # called before the others are told that the round is done
         self._watch = _Stopwatch()
         self._encoded: tuple[Message, bytes, Bytes] | None = None  # the last message, which often goes to two members
         self.working_since: float | None = None  # on a monotonic clock; None while it waits
@@ -209,7 +212,7 @@ class RoundLoop:
         sent, seconds = self._audit_log.sent - watch.sent_before, time.perf_counter() - watch.began
         report = RoundReport(
             work.number + 1, self._ring.rounds, tuple(names[n] for n in self.order), weights, tested, sent, seconds,
-            watch.training, watch.mixed - watch.training, self.metrics, main,
+            watch.training, watch.mixed - watch.training, self.metrics, main, work.view.number,
         )  # fmt: skip
         others = {name: value for name, value in plain_metrics(self.metrics).items() if name != main}
         facts = {
@@ -218,6 +221,7 @@ class RoundLoop:
             "training": round(report.training, 4), "mixing": round(report.mixing, 4), "weights": weights,
         }  # fmt: skip
         self._log.event("round", facts)
+        self._on_saved(report)
         return report
 
     def _warn(self, number: int) -> None:

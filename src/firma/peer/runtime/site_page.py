@@ -19,7 +19,8 @@ from firma.page.server import Cursor
 from firma.peer.identity import validity
 from firma.peer.ring_file import Ring, read_ring
 from firma.peer.runtime import checkpoint
-from firma.peer.runtime.audit_log import AuditReport, audit
+from firma.peer.runtime.audit_log import WORDS, AuditReport, audit
+from firma.peer.runtime.federation_results import Summary, changed, read_summary
 from firma.peer.runtime.notices import what_to_do
 from firma.peer.runtime.participation import Span, sentence, spans
 from firma.peer.runtime.rotating_lines import parts
@@ -119,6 +120,8 @@ class SitePage:
         self._ring: Ring | None = None
         self._audit: AuditReport | str = "nothing was sent yet"
         self._audit_size, self._audit_due = -1, 0.0
+        self._results: Summary | None = None
+        self._results_at = (-1, -1)  # time and size of the file that they were read from
         self._document: dict[str, Any] = {}
         self._at = float("-inf")
 
@@ -172,7 +175,7 @@ class SitePage:
             "curve": self._curve(ring), "refused": self._refused(), "digest": spoken(ring.digest),
             "audit": self._audited(), "notices": self._notices(), "folder": str(self._folder),
             "metrics": self._last_round().get("metrics", {}),
-            "statement": self._statement(ring, status, took_part),
+            "results": self._shared(ring), "statement": self._statement(ring, status, took_part),
         }  # fmt: skip
 
     def _agreed(self) -> Ring | None:
@@ -180,6 +183,13 @@ class SitePage:
             with suppress(BadInput, OSError):
                 self._ring = read_ring(self._folder / "ring.toml")
         return self._ring
+
+    def _shared(self, ring: Ring) -> dict[str, Any] | None:
+        """The table of members' results; None if they agreed on none."""
+        at = changed(self._folder)
+        if at != self._results_at or self._results is None:
+            self._results, self._results_at = read_summary(self._folder, ring), at
+        return None if self._results is None else self._results.as_json() | {"line": self._results.line()}
 
     def _last_round(self) -> Event:
         return self._log.rounds[max(self._log.rounds)] if self._log.rounds else {}
@@ -253,12 +263,15 @@ class SitePage:
         return [[number, *(self._log.rounds[number].get(name) for name in names)] for number in kept]
 
     def _notices(self) -> list[dict[str, Any]]:
-        """The last ones, newest first, each with what to do."""
-        return [
-            {"time": each["time"], "says": str(each.get("says", "")), "level": each.get("level", "info"),
-             "todo": what_to_do(str(each.get("says", "")))}
-            for each in reversed(self._log.notices)
-        ]  # fmt: skip
+        """The last ones, newest first, each with what to do; a wait that is over asks for nothing any more."""
+        went_on = float(self._last_round().get("time", 0.0))
+        found = []
+        for each in reversed(self._log.notices):
+            says, level = str(each.get("says", "")), each.get("level", "info")
+            over = says.startswith("waiting for") and float(each["time"]) < went_on
+            todo = "Nothing: that is over, rounds went on." if over else what_to_do(says)
+            found.append({"time": each["time"], "says": says, "level": "info" if over else level, "todo": todo})
+        return found
 
     def _read_audit(self, last: bool) -> None:
         """Judge the audit file again if it has grown; seldom, for it may be long, but always after the last round."""
@@ -285,7 +298,8 @@ class SitePage:
         return {
             "passed": not found.breaches, "verdict": "FAILED: see what left" if found.breaches else passed,
             "messages": found.messages, "bytes": found.size, "tensors": list(found.tensors),
-            "numbers": list(found.numbers), "breaches": list(found.breaches[:50]),
+            "numbers": list(found.numbers), "words": {each: WORDS.get(each, "") for each in found.numbers},
+            "breaches": list(found.breaches[:50]),
             "unfinished": list(found.unfinished[:50]),
         }  # fmt: skip
 
@@ -317,4 +331,6 @@ class SitePage:
             lines.append(f"It sent {found.messages:,} messages: {to}.")
             tensors, numbers = (", ".join(names) or "none" for names in (found.tensors, found.numbers))
             lines.append(f"Audit {verdict}: tensors {tensors}; numbers {numbers}.")
+        if self._results is not None:
+            lines += [f"Results of the federation: {self._results.line()}.", *self._results.lines()]
         return lines

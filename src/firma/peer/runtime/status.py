@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from firma.errors import BadInput
 from firma.peer.ring_file import Ring, read_ring
+from firma.peer.runtime.federation_results import Summary, read_summary
 from firma.peer.runtime.json_lines import lines_of
 from firma.peer.runtime.rotating_lines import parts
 from firma.peer.runtime.state_folder import holder
@@ -38,6 +39,7 @@ class Status:
     asked: tuple[str, ...] = ()  # members that ask to stop the ring
     needed: int = 0  # so many must ask
     stopped: bool = False  # it was stopped by agreement
+    results: Summary | None = None  # of the members that share theirs; None: the ring has no summary
 
     @property
     def finished(self) -> bool:
@@ -71,6 +73,9 @@ class Status:
             yield f"  asked to stop: {', '.join(self.asked)} ({len(self.asked)} of the {self.needed} that are needed)"
         if self.since is not None:
             yield f"  last event {_duration(self.since)} ago"
+        if self.results is not None:
+            yield f"  results of the federation: {self.results.line()}"
+            yield from (f"    {each}" for each in self.results.lines())
 
 
 def read_status(folder: Path) -> Status:
@@ -83,7 +88,8 @@ def read_status(folder: Path) -> Status:
         lines = [line.value for each in parts(log) for line in lines_of(each) if line.value is not None]
     except OSError as error:
         raise BadInput(f"log file {str(log)!r}: cannot be read ({error.strerror})") from None
-    return status_of(ring, [line for line in lines if isinstance(line.get("event"), str)], holder(folder))
+    found = status_of(ring, [line for line in lines if isinstance(line.get("event"), str)], holder(folder))
+    return replace(found, results=read_summary(folder, ring))
 
 
 def status_of(ring: Ring, events: list[dict[str, Any]], process: str) -> Status:

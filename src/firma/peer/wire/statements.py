@@ -2,14 +2,15 @@
 
 There are two kinds. `accept`: this member has read the ring file and consents to it. `stop`: this member asks that the
 ring ends before its last round. A statement names a ring file by its digest, so it says nothing about any other. It is
-never taken back: members only ever learn of more statements, in any order and from anybody.
+never taken back: members only ever learn of more statements, in any order and from anybody. Results of members that
+share them (`wire.results`) travel with the statements, where the ring file agrees on a summary.
 """
 
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.peer.identity import Identity, read_certificate
 from firma.peer.ring_file import Ring
+from firma.peer.wire.results import SignedResult, plain_results, read_results
 from firma.peer.wire.terms import MAGIC, VERSION, WireError, check_version
 
 Kind = Literal["accept", "stop"]
@@ -26,14 +28,16 @@ _DOMAIN = b"FIRMA statement 1"  # so that no other signature of the same key can
 _HEADER = struct.Struct("<4sH32s")
 _LONGEST = 80  # bytes of a signature: P-256 in DER has at most 72
 _LARGEST = 1 << 20
+_RESULTS = "results"
 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """A ring file's digest and signatures by kind and member."""
+    """A ring file's digest, signatures by kind and member, and the newest results of members that share them."""
 
     ring: bytes
     signatures: Mapping[Statement, bytes] = field(default_factory=dict)
+    results: tuple[SignedResult, ...] = ()
 
 
 def _content(kind: Kind, ring: bytes) -> bytes:
@@ -61,14 +65,19 @@ def is_signed(ring: Ring, statement: Statement, signature: bytes) -> bool:
 
 def encode_statements(statements: Statements) -> bytes:
     """Statements in bytes."""
-    plain: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
+    plain: dict[str, Any] = {kind: {} for kind in KINDS}
     for (kind, member), signature in sorted(statements.signatures.items()):
         plain[kind][str(member)] = signature.hex()
+    if statements.results:
+        plain[_RESULTS] = plain_results(statements.results)
     return _HEADER.pack(MAGIC, VERSION, statements.ring) + json.dumps(plain).encode()
 
 
-def decode_statements(raw: bytes, members: int) -> Statements:
-    """Statements of members of a ring so large, not yet compared with their certificates, or `WireError`."""
+def decode_statements(raw: bytes, agreed: Ring) -> Statements:
+    """Statements and results of members of a ring, not yet compared with their certificates, or `WireError`.
+
+    Of another ring file than `agreed`, results are left unread: what they may hold is not known here.
+    """
     check_version(raw)
     if not _HEADER.size < len(raw) <= _LARGEST:
         raise WireError("statements of the wrong size")
@@ -76,14 +85,16 @@ def decode_statements(raw: bytes, members: int) -> Statements:
     found: dict[Statement, bytes] = {}
     try:
         plain = json.loads(raw[_HEADER.size :])
+        results = plain.pop(_RESULTS, [])
         if set(plain) != set(KINDS):
             raise ValueError("kinds")
+        shared = read_results(agreed, results) if results and ring == agreed.digest else ()
         for kind, signatures in plain.items():
             for member, signature in signatures.items():
                 number, value = int(member), bytes.fromhex(signature)
-                if member != str(number) or not 0 <= number < members or not 0 < len(value) <= _LONGEST:
+                if member != str(number) or not 0 <= number < len(agreed.members) or not 0 < len(value) <= _LONGEST:
                     raise ValueError("signature")
                 found[cast(Kind, kind), number] = value
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise WireError(f"statements of the wrong form ({type(error).__name__})") from None
-    return Statements(ring, found)
+    return Statements(ring, found, shared)
