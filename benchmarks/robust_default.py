@@ -7,7 +7,9 @@ Digits (all of them, the method's own numbers) and a part of MNIST (4,000 traini
 eight rounds; then the default and its nearest relatives on digits that are split in other ways, and with a small model
 that has hardly learnt. `noise-100` is `noise` with a hundred times the root mean square of the parameters. A line of
 the file is one run; the tables show the mean over the seeds, and what a method loses against the plain mean without an
-attack. The paired table shows what each attack costs, seed by seed: the mean, its standard error, and the worst seed.
+attack. The paired tables show what each attack costs, seed by seed: the mean, its standard error, and the worst seed.
+`absent` is no attack: the fifth client does not exist, so its data are missing; no defence can be expected to
+do better.
 """
 
 import argparse
@@ -19,14 +21,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import firma
 import firma.attacks
-from firma.data.dataset import load_dataset
+from firma.data.dataset import Dataset, load_dataset
+from firma.data.partition import deal
 from firma.methods import lookup
+from firma.settings import split_for
 
 CLIENTS = 5
 ATTACKS = ("none", "noise-100", "noise", "sign-flip", "lying-accuracy", "label-flip")
-FEWER = ("none", "noise", "sign-flip", "label-flip")
+FEWER = ("none", "absent", "noise", "sign-flip", "label-flip")
 PLAIN = "fibfl++"
 GATHER = "fibfl++:topology=all-gather,weights=equal,gate=no,order=given,combine="
 COMPLETE = "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,combine=clipped"
@@ -59,6 +65,7 @@ CASES = {
     "mnist": Case("mnist", "dir-0.5", 2, settings={"extractor_epochs": 5, "hidden": 64, "embedding": 32}),
     "digits dir-0.5": Case("digits", "dir-0.5", 10, RELATIVES, FEWER),
     "digits small dir-0.5": Case("digits", "dir-0.5", 10, RELATIVES, FEWER, 6, _SMALL),
+    "digits small dir-0.5 longer": Case("digits", "dir-0.5", 10, RELATIVES[:1], FEWER, 24, _SMALL),
     "digits dir-0.1": Case("digits", "dir-0.1", 10, RELATIVES, FEWER),
     "digits iid": Case("digits", "iid", 10, RELATIVES, FEWER),
     "digits skew-1": Case("digits", "skew-1", 10, RELATIVES, FEWER),
@@ -73,20 +80,41 @@ def same_as(method: str, attack: str) -> str:
 def trained(name: str, data: Any, method: str, attack: str, seed: int) -> dict[str, Any]:
     """One run, as a line of the file."""
     case = CASES[name]
+    attacked = firma.attacks.drawn_attack("sign-flip", 1, CLIENTS, seed)
+    assert attacked is not None
+    if attack == "absent":
+        left = without(load_dataset(data), case.scenario, attacked.clients, seed)
+        result = firma.run(left, "natural", method, rounds=case.rounds, seed=seed, settings=case.settings, workers=1)
+        return line(name, method, attack, seed, [float(each) for each in result.history[-1]], result)
     firma.attacks.STRENGTH = 100.0 if attack == "noise-100" else 10.0
     kind: Any = attack.removesuffix("-100")
     result = firma.run(
         data, case.scenario, method, clients=CLIENTS, rounds=case.rounds, seed=seed, settings=case.settings, workers=1,
         attack=kind, attackers=0 if attack == "none" else 1,
     )  # fmt: skip
-    attacked = firma.attacks.drawn_attack("sign-flip", 1, CLIENTS, seed)
-    assert attacked is not None
     honest = [float(each) for client, each in enumerate(result.history[-1]) if client not in attacked.clients]
+    return line(name, method, attack, seed, honest, result)
+
+
+def line(name: str, method: str, attack: str, seed: int, honest: list[float], result: Any) -> dict[str, Any]:
+    """A run as it is written."""
     return {
         "data": name, "method": method, "attack": attack, "seed": seed, "honest_mean": sum(honest) / len(honest),
-        "honest_worst": min(honest), "bytes": sum(result.sent_bytes) // case.rounds,
+        "honest_worst": min(honest), "bytes": sum(result.sent_bytes) // CASES[name].rounds,
         "seconds": round(result.seconds, 1),
     }  # fmt: skip
+
+
+def without(whole: Dataset, scenario: str, absent: tuple[int, ...], seed: int) -> Dataset:
+    """The data of all other clients, dealt as if they were there, as those of clients of their own."""
+    parts = deal(whole, scenario, CLIENTS, split_for("recommended", {}), seed)
+    here = [client for client in range(CLIENTS) if client not in absent]
+    train, test = (np.concatenate([each[client] for client in here]) for each in (parts.train, parts.test))
+    owners = [np.repeat(here, [len(each[client]) for client in here]) for each in (parts.train, parts.test)]
+    x, x_test = (
+        np.asarray(each, dtype=np.float32) * whole.scale for each in (whole.x_train[train], whole.x_test[test])
+    )
+    return firma.natural((x, whole.y_train[train], x_test, whole.y_test[test]), *owners)
 
 
 def found(lines: list[dict[str, Any]], name: str, method: str, attack: str) -> dict[int, float]:

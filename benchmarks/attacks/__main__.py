@@ -27,7 +27,7 @@ from firma.methods import ROBUST_METHOD
 from . import insiders, outside
 from .sites import Found
 
-SEEDS = {"iid": 1, "dir-0.5": 3}
+SEEDS = {"iid": 1, "dir-0.5": 2}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from .sites import (
     SMALL,
     Found,
     Sites,
+    back,
     five_sites,
     left_out_facts,
     longest_stop,
@@ -89,14 +89,14 @@ def _unharmed(sites: Sites, rounds: int) -> tuple[bool, dict[str, Any]]:
     codes = sites.finish(*HONEST, timeout=900)
     since = sites.when_done(0, FROM)
     facts: dict[str, Any] = {
-        "codes": codes, "repeated": repeated(sites, HONEST), "views": max(sites.views()),
+        "codes": codes, "repeated": repeated(sites, HONEST), "back": back(sites, HONEST), "views": max(sites.views()),
         "longest_stop": longest_stop(sites, HONEST, since), "accuracies": sites.accuracies(),
         "promises": [Promises(sites.made.state(n), sites.made.ring).read() is not None for n in HONEST],
         "saved": [checkpoint.latest(sites.made.state(n)) for n in HONEST],
     }  # fmt: skip
     sites.end()
-    kept = codes == [0] * 4 and facts["repeated"] <= 1 and all(facts["promises"]) and facts["saved"] == [rounds] * 4
-    return kept and facts["longest_stop"] < STATED * PATIENCE, facts
+    kept = codes == [0] * 4 and all(facts["promises"]) and facts["saved"] == [rounds] * 4
+    return kept and facts["back"] <= 1 and facts["longest_stop"] < STATED * PATIENCE, facts
 
 
 def _insider(kind: str, rounds: int = 40) -> Callable[[Path], Found]:
@@ -105,9 +105,9 @@ def _insider(kind: str, rounds: int = 40) -> Callable[[Path], Found]:
             sites.start_all(LIAR, ("insider", kind, FROM))
             kept, facts = _unharmed(sites, rounds)
         now = (
-            f"rounds lost: {facts['repeated']}; view numbers up to {facts['views']}; longest stop "
-            f"{seconds(facts['longest_stop'])}; all promises readable, all {rounds} rounds saved, "
-            f"exit codes {facts['codes']}"
+            f"{facts['views'] - 1} new views, {facts['repeated']} rounds mixed again, nobody went back by more than "
+            f"{facts['back']}; longest stop {seconds(facts['longest_stop'])}; {sum(facts['promises'])} of 4 promises "
+            f"readable, rounds saved {facts['saved']}, exit codes {facts['codes']}"
         )
         return Found(kept, now, facts)
 
@@ -137,15 +137,15 @@ def old_backup(folder: Path) -> Found:
         codes = sites.finish(timeout=900)
         later = [start for each, (_, start) in sites.views().items() if each > number]
         others = [n for n in range(5) if n != 1]
-        back = max(max(0, e - later) for n in others for (_, e), (_, later) in pairwise(sites.rounds(n)))
+        steps = back(sites, others)
         facts = {
-            "codes": codes, "backup": old, "reached": reached, "views_start_at": later, "back": back,
+            "codes": codes, "backup": old, "reached": reached, "views_start_at": later, "back": steps,
             "accuracies": sites.accuracies(),
         }  # fmt: skip
-    kept = codes == [0] * 5 and back <= 1 and min(later) >= reached - 2
+    kept = codes == [0] * 5 and steps <= 1 and min(later) >= reached - 2
     now = (
         f"the backup was of round {old}, the ring at {reached}: later views start after rounds {min(later)} to "
-        f"{max(later)}; nobody went back by more than {back} round; exit codes {codes}"
+        f"{max(later)}; nobody went back by more than {steps} round; exit codes {codes}"
     )
     return Found(kept, now, facts)
 

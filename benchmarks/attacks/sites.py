@@ -121,6 +121,12 @@ def repeated(sites: Sites, members: Iterable[int]) -> int:
     )
 
 
+def back(sites: Sites, members: Iterable[int]) -> int:
+    """By how many rounds a member went back at most, from the last one that it had completed."""
+    done = [[rounds for _, rounds in sites.rounds(number)] for number in members]
+    return max(max(0, earlier - later) for each in done for earlier, later in pairwise(each))
+
+
 def longest_stop(sites: Sites, members: Iterable[int], since: float = 0.0) -> float:
     """The longest time between two rounds of a member, in seconds."""
     times = [[event["time"] for event in sites.events(n, "round") if event["time"] >= since] for n in members]
