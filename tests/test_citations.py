@@ -1,6 +1,7 @@
 """Every promise of the threat model cites the tests that hold it, and every test that a document cites exists."""
 
 import ast
+import json
 import re
 from functools import cache
 
@@ -54,3 +55,18 @@ def test_every_promise_of_the_threat_model_cites_a_test():
     for what, *_, cited in promises:
         assert _CITED.search(cited), f"{what}: cites no test"
         assert len(_FILES.findall(cited)) == len(_CITED.findall(cited)), f"{what}: cites a file without its test"
+
+
+def test_the_page_of_attacks_shows_what_was_measured():
+    """Its tables are those of benchmarks/attacks.jsonl; every attack was measured, and what is not kept is said."""
+    from benchmarks.attacks.__main__ import ATTACKS, lies_table, table
+
+    page = (ROOT / "docs/attacks.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks/attacks.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert {line["name"] for line in lines} == {attack.name for attack in ATTACKS}
+    assert table(lines) in page
+    assert lies_table(lines) in page
+    short = page.partition("## What falls short")[2]
+    for line in lines:
+        assert line["kept"] or f"**{line['name']}" in short, f"{line['name']} is not as promised, and not said"
