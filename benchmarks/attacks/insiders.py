@@ -120,7 +120,7 @@ endless_proposals = _insider("endless proposals")
 
 def old_backup(folder: Path) -> Found:
     """The state folder of bee after round 8 or so, promises included, is put back when the ring is beyond 30."""
-    with five_sites(folder, 50, pace=0.2) as sites:
+    with five_sites(folder, 50, pace=0.6) as sites:
         sites.start_all()
         sites.wait_round(1, 8)
         process = sites.processes[1].pid
