@@ -73,7 +73,7 @@ TABLE = (
         outside.killed_after_the_last_round,
     ),
     Attack(
-        "G2", "a member returns shortly before the end", "never got the final extractor", outside.latecomer
+        "G2", "a member returns after many rounds", "never got the final extractor", outside.latecomer
     ),
     Attack("G3", "a member returns when all others have ended", "never got the final extractor", outside.too_late),
     Attack("G4", "a member loses its disk", "could not come back", outside.lost_disk),

@@ -108,13 +108,15 @@ def killed_after_the_last_round(folder: Path) -> Found:
 
 
 def latecomer(folder: Path) -> Found:
-    """Bee is killed after round 3 and started again ten rounds before the end, some of which its start takes."""
-    with five_sites(folder, 30, pace=1.5) as sites:
+    """Bee is killed after round 3 and comes back when the others have done ten of 24 rounds or more."""
+    with five_sites(folder, 24, pace=1.0, gathering=300.0) as sites:
         sites.start_all()
         sites.wait_round(1, 3)
         sites.kill(1)
-        sites.wait_round(0, 20)
-        sites.start(1, resume=True)
+        sites.start(1, resume=True, hold=folder / "come")
+        sites.wait((folder / "come.ready").exists, "bee could come")
+        sites.wait_round(0, 10)
+        (folder / "come").touch()
         codes = sites.finish(timeout=LONG)
         found, brought = sites.result(1), sites.events(1, "caught_up")
         accuracies = sites.accuracies()
@@ -126,7 +128,7 @@ def latecomer(folder: Path) -> Found:
     if not brought or not found:
         return Found(False, f"not brought back; exit codes {codes}", facts)
     now = (
-        f"brought to round {brought[-1]['rounds']} of 30 by {', '.join(brought[-1]['from'])}; result with accuracy "
+        f"brought to round {brought[-1]['rounds']} of 24 by {', '.join(brought[-1]['from'])}; result with accuracy "
         f"{accuracies[1]:.3f} (others {min(a for a in accuracies if a is not None):.3f} and more); exit codes {codes}"
     )
     return Found(codes == [0] * 5, now, facts)

@@ -16,6 +16,7 @@ from firma.methods import ROBUST_METHOD
 from tests.peer.conftest import NAMES, free_ports, made_ring
 from tests.peer.crew import CONTEXT, FAULTS, Crew
 from tests.peer.proxy import Proxy
+from tests.processes import wait_until
 
 MEMBERS = 5
 PATIENCE = 10.0  # seconds: with less, the results would depend on what else the machine does
@@ -32,8 +33,10 @@ class Found:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def _join(folder: str, number: int, words: tuple[str, ...], faults: tuple[Any, ...], pace: float) -> None:
-    """`firma join` in this process, after what is planted in it."""
+def _join(
+    folder: str, number: int, words: tuple[str, ...], faults: tuple[Any, ...], pace: float, hold: Path | None
+) -> None:
+    """`firma join` in this process, after what is planted in it, and not before `hold` exists."""
     import os
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no member outlives the benchmark
@@ -43,8 +46,13 @@ def _join(folder: str, number: int, words: tuple[str, ...], faults: tuple[Any, .
         os.dup2(out.fileno(), 2)
     for fault, *where in (*faults, *([("slow", pace)] if pace else [])):
         FAULTS[fault](*where)
+    import firma.cli.join
+    import firma.peer.runtime.node  # noqa: F401
     from firma.cli import main
 
+    if hold is not None:
+        hold.with_suffix(".ready").touch()
+        wait_until(hold.exists, LONG, f"{hold} is there")
     sys.argv = ["firma", "join", *words]
     main()
 
@@ -52,12 +60,12 @@ def _join(folder: str, number: int, words: tuple[str, ...], faults: tuple[Any, .
 class Sites(Crew):  # type: ignore[misc]
     """The members of one ring, each of them `firma join`."""
 
-    def start(self, number: int, *faults: Any, resume: bool = False) -> Any:
+    def start(self, number: int, *faults: Any, resume: bool = False, hold: Path | None = None) -> Any:
         made, listen = self.made, self.listen.get(number)
         words = [str(made.path), "--data", made.data(number), "--identity", str(made.identity(number))]
         words += ["--state", str(made.state(number)), *(["--listen", listen] if listen else [])]
         words += ["--resume"] if resume else []
-        arguments = (str(made.folder), number, tuple(words), faults, self.pace)
+        arguments = (str(made.folder), number, tuple(words), faults, self.pace, hold)
         process = CONTEXT.Process(target=_join, args=arguments, daemon=True)
         process.start()
         self.processes[number] = process
@@ -69,8 +77,6 @@ class Sites(Crew):  # type: ignore[misc]
             self.start(number, *(faults if number == liar else ()))
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
-        from tests.processes import wait_until
-
         wait_until(condition, LONG, lambda: f"{what}; { ({NAMES[n]: self.out(n)[-800:] for n in self.processes}) }")
 
     def result(self, number: int) -> dict[str, Any] | None:
