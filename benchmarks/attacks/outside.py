@@ -360,7 +360,7 @@ def encrypted_key(folder: Path) -> Found:
         without, _, err = firma(*join_words(made, 0))
         right, _, _ = firma(*join_words(made, 0, "--passphrase-file", folder / "word"))
         mode = stat.S_IMODE((made.identity(0) / "key.pem").stat().st_mode)
-    told = "the key's passphrase is missing: pass --passphrase-file" in err
+    told = "passphrase is missing: pass --passphrase-file" in err
     facts = {"without": without, "told": told, "with": right, "mode": oct(mode)}
     now = (
         f"without a passphrase: {'told what to do' if told else 'not told'}, exit code {without}; with it the site "
