@@ -87,11 +87,11 @@ def accept_all(made, ring=None, passphrase=None):
 
 
 def made_ring(
-    folder, method="fibfl++", members=5, rounds=3, scenario="dir-0.5", hosts=("127.0.0.1",) * 5, **changes
+    folder, method="fibfl++", members=5, rounds=3, scenario="dir-0.5", hosts=("127.0.0.1",) * 5, draw=0, **changes
 ) -> Fixture:
-    """Keys, data and ring.toml of a ring on digits; `changes` are of the ring file."""
+    """Keys, data and ring.toml of a ring on digits, dealt by the seed `draw`; `changes` are of the ring file."""
     digits = load_dataset("digits")
-    parts = deal(digits, scenario, members, split_for("paper", {}), 0)
+    parts = deal(digits, scenario, members, split_for("paper", {}), draw)
     sites = []
     for number, port in enumerate(free_ports(members)):
         home = folder / NAMES[number]

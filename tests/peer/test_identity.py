@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from firma.cli.peer_options import passphrase_from
 from firma.errors import BadInput
 from firma.peer.identity import fingerprint, fingerprint_bytes, load_identity, make_identity
 from firma.peer.ring_file import Ring, Site, checked, read_ring, read_site, ring_toml, site_toml
@@ -182,6 +183,8 @@ def test_a_key_may_be_encrypted(command, tmp_path):
         load_identity(tmp_path / "ant")
     with pytest.raises(BadInput, match="the passphrase is wrong"):
         load_identity(tmp_path / "ant", lambda: b"wrong")
+    with pytest.raises(BadInput, match="passphrase is missing: pass --passphrase-file"):
+        load_identity(tmp_path / "ant", passphrase_from(None))  # no terminal to ask at
     own = load_identity(tmp_path / "ant", lambda: b"correct horse")
     assert own.key.startswith(b"-----BEGIN PRIVATE KEY-----"), "as TLS needs it, in memory"
     assert (tmp_path / "ant" / "key.pem").read_bytes() == stored

@@ -67,17 +67,17 @@ ATTACKS = {
 }
 
 
-def robust_ring(folder, attack):
-    made = made_ring(folder, ROBUST_METHOD, 5, 6, "iid", set=NUMBERS)
+def robust_ring(folder, attack, scenario="iid", rounds=6, numbers=NUMBERS):
+    made = made_ring(folder, ROBUST_METHOD, 5, rounds, scenario, set=numbers)
     if attack == "label-flip":
         held = dict(np.load(made.data(LIAR)))
         np.savez(made.data(LIAR), **(held | {"y": 9 - held["y"]}))
     return made
 
 
-def assert_withstood(tmp_path, attack):
-    made = robust_ring(tmp_path, attack)
-    truthful = float(np.delete(simulated(made, "iid").history[-1], LIAR).mean())
+def assert_withstood(tmp_path, attack, scenario="iid", **changes):
+    made = robust_ring(tmp_path, attack, scenario, **changes)
+    truthful = float(np.delete(simulated(made, scenario).history[-1], LIAR).mean())
     lied_to(made, *ATTACKS[attack])
     assert truthful - honest_mean(made) < 0.02, attack
 
@@ -90,6 +90,13 @@ def test_one_liar_of_five_costs_less_than_two_points_by_default(tmp_path):
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != "sign-flip"])
 def test_no_attack_costs_more_than_two_points_by_default(tmp_path, attack):
     assert_withstood(tmp_path, attack)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_attack_costs_more_than_two_points_where_members_differ(tmp_path, attack):
+    """The default ring file, its own numbers, and data of which every member has other classes."""
+    assert_withstood(tmp_path, attack, "dir-0.5", rounds=8, numbers={})
 
 
 def ring_file(command, folder, members, *words):

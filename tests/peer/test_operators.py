@@ -309,7 +309,7 @@ def waiting_member(ring, start, *words, env=None):
     err = ring.made.folder / "err.txt"
     with err.open("w") as stderr:
         member = start(running([*FIRMA, *join_words(ring.made, 0, *words)], stderr=stderr, env=env))
-    wait_until(lambda: "waiting" in err.read_text(), 60, "it waits for bee")
+    wait_until(lambda: "waiting" in err.read_text(), 300, lambda: f"it waits for bee; it said {err.read_text()!r}")
     return member, err
 
 

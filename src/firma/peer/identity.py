@@ -89,8 +89,8 @@ def load_identity(folder: Path, passphrase: Passphrase | None = None) -> Identit
     encrypted = _ENCRYPTED in found.key.partition(b"\n")[0] or b"Proc-Type: 4,ENCRYPTED" in found.key
     if encrypted and passphrase is None:
         raise BadInput(f"identity folder {str(folder)!r}: {_KEY} is encrypted; pass --passphrase-file")
+    secret = passphrase() if encrypted and passphrase is not None else None
     try:
-        secret = passphrase() if encrypted and passphrase is not None else None
         key = serialization.load_pem_private_key(found.key, secret)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         wrong = "the passphrase is wrong, or the key is damaged" if encrypted else "is not a private key in PEM format"
