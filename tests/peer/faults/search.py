@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from .checker import RECOVER, completed, judged, over, recovery
-from .scenarios import build, draw, excused
+from .effects import build
+from .scenarios import draw, excused
 from .world import NAMES
 
 

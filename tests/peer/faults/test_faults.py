@@ -12,7 +12,8 @@ from .checker import PROMISES
 from .mistakes import MISTAKES, found_by
 from .network import Network
 from .report import Report, figures_of
-from .scenarios import KINDS, KNOWN, Fault, Scenario, build, draw
+from .effects import build
+from .scenarios import KINDS, KNOWN, Fault, Scenario, draw
 from .search import one, run_ring, shrunk, told
 from .trainer import head_in
 from .world import World

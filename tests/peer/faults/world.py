@@ -17,7 +17,8 @@ from pathlib import Path
 
 from firma.errors import BadInput
 from firma.peer.identity import canonical, make_identity
-from firma.peer.membership.views import MemberState
+from firma.peer.membership.proposer import Proposer
+from firma.peer.membership.views import MemberState, Memory
 from firma.peer.ring_file import Ring, Task
 from firma.peer.ring_file import Site as RingMember
 from firma.peer.runtime import checkpoint
@@ -36,7 +37,7 @@ from firma.peer.transport.server import Server
 from firma.peer.wire.terms import VERSION, Terms, federation_tag, signature
 
 from .disk import Disk, Killed, Mount, SimulatedPath
-from .facades import acting, simulated
+from .facades import acting, current, simulated
 from .network import Network, SimulatedClient
 from .trainer import CLASSES, LAYOUT, TinySite
 
@@ -76,18 +77,36 @@ class _SimulatedRing(Ring):
         return b"r" * 32
 
 
+VOTES = ("promise", "echo", "commit", "decision")  # what a member makes durable, in the order of an agreement
+
+
+def vote_in(before, memory):
+    """What a member has made durable since `before`: that it promises, echoes or commits, or that a view is decided."""
+    before = before or Memory()
+    if memory.view != before.view:
+        return "decision"
+    if memory.prepared not in (None, before.prepared):
+        return "commit"
+    return "echo" if memory.echoed not in (None, before.echoed) else "promise"
+
+
 class _Promises(Promises):
     """Notes which views a member knows of for good."""
 
     def __init__(self, process, folder, ring):
         super().__init__(folder, ring)
-        self._process = process
+        self._process, self._last = process, None
+
+    def read(self):
+        self._last = super().read()
+        return self._last
 
     def write(self, memory):
         super().write(memory)
+        before, self._last = self._last, memory
         if memory.view is not None:
             self._process.learnt(memory.view)
-        self._process.promised()
+        self._process.world.voted(self._process, vote_in(before, memory))
 
 
 class _RoundLoop(RoundLoop):
@@ -119,7 +138,6 @@ class Process:
         self.world, self.number, self.version = world, number, version
         self.up, self.end, self.paused = True, None, False
         self.on_death = None  # what else happens when it is killed
-        self.doom = None  # (promises, steps): it is killed so many steps after it has made so many more promises
         self.mount = Mount(world.disks[number])
         self.dice = random.Random(world.dice.getrandbits(64))
         self._origin = self.dice.uniform(0, 1e5) - world.elapsed(number)
@@ -168,14 +186,6 @@ class Process:
 
     def note(self, what, *facts):
         self.world.note(self.number, what, *facts)
-
-    def promised(self):
-        """Its promises are on the disk: a fault may end it now, before or after it has answered."""
-        if self.doom is not None:
-            promises, steps = self.doom
-            self.doom = (promises - 1, steps)
-            if promises <= 0:
-                self.mount.fuse = steps
 
     def learnt(self, view):
         if view != self._known:
@@ -274,6 +284,24 @@ class Process:
         self.world.died(self)
 
 
+@dataclass(eq=False)
+class Trap:
+    """Something that happens when a member, or whoever is the first, has made a vote durable."""
+
+    vote: str
+    spring: object  # what happens to the process that voted
+    member: int | None = None  # None: whoever is the first, which is the proposer
+    before: int = 0  # votes that are let pass
+
+
+def _or_in_haste(self, state, neighbours, view_began, now, reason=Proposer._reason):
+    """Proposals are safe at any time, so that a fault may let a member propose without a reason."""
+    process = current()
+    if process.number in process.world.hasty and state.view_number:
+        return "it is hasty", []
+    return reason(self, state, neighbours, view_began, now)
+
+
 @dataclass
 class Operator:
     """Starts members again: `restart` seconds after one has failed, as systemd does."""
@@ -300,6 +328,8 @@ class World:
         self.history, self.processes = [], {}
         self.disks = {n: Disk(random.Random(self.dice.getrandbits(64))) for n in range(members)}
         self.held = set()  # members that nobody starts now
+        self.hasty = set()  # members that propose views without a reason
+        self.traps = []  # what happens when a member has made a vote durable, before it is sent
         self.stopped = self.finished = False  # `finished`: somebody has
         self._queue, self._order = [], itertools.count()
 
@@ -313,7 +343,8 @@ class World:
 
     def run(self, until=600.0):
         """Until everybody has ended and nobody is to be started, or `stopped`; going on for longer is an error."""
-        with simulated(SimulatedClient, *(each for change in self.mistakes for each in change.changes)):
+        changes = [each for change in self.mistakes for each in change.changes]
+        with simulated(SimulatedClient, (Proposer, "_reason", _or_in_haste), *changes):
             while self._queue and not self.stopped:
                 self.now, _, act = heapq.heappop(self._queue)
                 assert self.now < until, f"still at it after {until} s: {self.history[-12:]}"
@@ -368,6 +399,14 @@ class World:
         late = self.finished and end is not None and end.startswith("PeerLost")  # nobody is left to join
         if operator is not None and end is not None and not end.startswith(operator.final) and not late:
             self.start_in(operator.restart, process.number)
+
+    def voted(self, process, vote):
+        """A vote of a process is on its disk and not yet sent: spring the traps that were laid for it."""
+        for trap in [each for each in self.traps if each.vote == vote and each.member in (None, process.number)]:
+            trap.before -= 1
+            if trap.before < 0:
+                self.traps.remove(trap)
+                trap.spring(process)
 
     @property
     def everybody(self):
