@@ -39,12 +39,15 @@ class _Effects:
     holding: dict = field(default_factory=dict)  # by fault: members that it keeps down
     traps: dict = field(default_factory=dict)  # by fault
     divided: dict = field(default_factory=dict)  # by fault: who was cut off from the others by it
+    parted: dict = field(default_factory=dict)  # by fault: lines that it has cut
 
     def begin(self, fault):
         self.active.append(fault)
         self.world.history.append((round(self.world.now, 6), "world", "fault", str(fault)))
         if fault.kind in VOTE_KILLS:
             self._lay(fault, VOTE_KILLS[fault.kind], lambda process: self._doom(fault, process))
+        elif fault.kind == "vote-cut":
+            self._lay(fault, VOTES[int(fault.amount)], lambda process: self._part(fault, process))
         elif fault.kind == "vote-partition":
             self._lay(fault, VOTES[int(fault.amount)], lambda process: self._divide(fault, process), anybody=True)
         else:
@@ -84,11 +87,27 @@ class _Effects:
         self.divided[fault] = {process.number, *fault.members}
         self._apply()
 
+    def _part(self, fault, process):
+        """Its answer is on its way; nothing else travels between the two for a while."""
+        proposer = process.member.paxos.memory.promised[1]
+        if proposer in (-1, process.number):
+            return
+
+        def join():
+            self.parted.pop(fault, None)
+            self._apply()
+
+        self.parted[fault] = {(process.number, proposer), (proposer, process.number)}
+        self._apply()
+        if fault.down < math.inf:
+            self.world.after(fault.down, join)
+
     def _disarm(self, fault):
         trap = self.traps.pop(fault)
         if trap in self.world.traps:
             self.world.traps.remove(trap)
         self.divided.pop(fault, None)
+        self.parted.pop(fault, None)
         for member in tuple(self.holding.get(fault, ())):
             self._release(fault, member)
 
@@ -187,6 +206,8 @@ class _Effects:
                     group = self.divided.get(fault, ()) if fault.kind == "vote-partition" else fault.members
                     others = set(world.everybody) - set(group)
                     cuts |= {pair for a in group for b in others for pair in ((a, b), (b, a))}
+                case "vote-cut":
+                    cuts |= self.parted.get(fault, set())
                 case "slow-control":
                     network.control_delay = max(network.control_delay, fault.amount)
                 case "lost-control":

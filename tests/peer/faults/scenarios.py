@@ -78,6 +78,7 @@ KINDS = {
     "commit-kill": Kind(1, "voter", (0, 6), what="the same after its vote to commit a view"),
     "decision-kill": Kind(1, "voter", (0, 6), what="the same after it has learnt that a view is decided"),
     "vote-partition": Kind(1, "groups", (0, 3), what="the members are divided when one has made a vote durable"),
+    "vote-cut": Kind(0.5, "voter", (0, 2), what="the line between a voter and the proposer breaks just after its vote"),
     "power": Kind(4, "member", (0, 40), what="the same with what was not synced lost and the last write torn"),
     "blackout": Kind(1, "all", (0, 40), what="all members lose power and come back one after the other"),
     "cut": Kind(2, "line", what="no calls between two members, in both directions"),
@@ -154,13 +155,13 @@ def draw(seed, kinds=None, profile=None):
 
 def _agreement(dice, members, insiders):
     """One to three episodes that are hard on the agreement; each ring has some of the troubles on, and others off."""
-    on = {trouble for trouble in ("slow-control", "lost-control", "duplicates", "voters", "proposer")
-          if dice.random() < 0.5}  # fmt: skip
+    often = {"slow-control": 0.4, "lost-control": 0.3, "duplicates": 0.3, "voters": 0.8, "proposer": 0.8}
+    on = {trouble for trouble, share in often.items() if dice.random() < share}
     faults, now = [], 0.8
     for _ in range(dice.randint(1, 3)):
         end = round(now + dice.uniform(4.0, 7.0), 3)
         order = dice.sample(range(members), members)
-        episode = dice.choices((_duel, _return, _absence, _haste), (5, 2, 2, 1))[0]
+        episode = dice.choices((_duel, _return, _absence, _parting, _haste), (5, 2, 2, 2, 1))[0]
         faults += episode(dice, order, insiders, on, now, end)
         for kind in ("slow-control", "lost-control", "duplicates"):
             if kind in on:
@@ -179,10 +180,11 @@ def _duel(dice, order, insiders, on, now, end):
         faults.append(Fault("decision-kill", now, end, (), float(dice.choice((0, 0, 1)))))
     if "voters" in on:
         kind = dice.choice(("promise-kill", "promise-kill", "echo-kill", "commit-kill", "commit-kill"))
-        faults += [_while_voting(dice, kind, (member,), now, end) for member in middle]
-    if dice.random() < 0.2:
-        company = tuple(sorted(dice.sample(order, dice.randint(0, members - 2))))
-        faults.append(Fault("vote-partition", now, end, company, float(dice.randrange(len(VOTES)))))
+        kills = [_while_voting(dice, kind, (member,), now, end) for member in middle]
+        faults += kills
+        if kind == "promise-kill" and dice.random() < 0.7:  # whom it voted for has to wait, and the other camp is next
+            cut = round(dice.uniform(0.3, 1.4), 3)
+            faults += [Fault("vote-cut", now, end, each.members, 0.0, each.passed, cut) for each in kills]
     return faults
 
 
@@ -193,7 +195,7 @@ def _return(dice, order, insiders, on, now, end):
 
 
 def _absence(dice, order, insiders, on, now, end):
-    """A member is away; those that agree on a view without it are killed, or parted, as they vote."""
+    """A member is away; those that agree on a view without it are killed as they vote."""
     del insiders
     faults = [Fault("kill", now, end, (order[0],), 0.0)]
     if "proposer" in on:
@@ -201,10 +203,18 @@ def _absence(dice, order, insiders, on, now, end):
     if "voters" in on:
         kind = dice.choice(tuple(VOTE_KILLS))
         faults += [_while_voting(dice, kind, (member,), now, end) for member in order[1:] if dice.random() < 0.7]
-    if len(order) > 3 and dice.random() < 0.7:
-        company = tuple(sorted(dice.sample(order[1:], 1)))
-        faults.append(Fault("vote-partition", now, end, company, float(dice.randrange(1, len(VOTES)))))
     return faults
+
+
+def _parting(dice, order, insiders, on, now, end):
+    """A member is started again, and while the others agree on a view with it, the members are divided."""
+    del insiders, on
+    company = tuple(sorted(order[1 : dice.randint(1, max(len(order) // 2, 1)) + 1]))
+    vote = float(dice.choice((0, 1, 2, 2, 3)))
+    return [
+        Fault("kill", now, round(now + dice.uniform(0.05, 0.8), 3), (order[0],), 0.0),
+        Fault("vote-partition", now, end, company, vote),
+    ]
 
 
 def _haste(dice, order, insiders, on, now, end):
