@@ -59,10 +59,10 @@ def judged(world, calm, error=None):
 
 def _views(world):
     known = {}
-    newest = dict.fromkeys(NAMES, 0)
+    newest = {}  # that a member has learnt of, and that its main thread, which may be a step behind, has entered
     for at, member, what, *facts in world.history:
         if what in ("restored", "erased"):
-            newest[member] = 0
+            newest = {key: number for key, number in newest.items() if key[0] != member}
         if what not in ("learnt", "entered"):
             continue
         view = facts[0]
@@ -70,9 +70,10 @@ def _views(world):
         if other != view:
             text = f"view {view.number} is {_told(view)} here and {_told(other)} at {first}"
             yield Violation("views", at, member, text)
-        if view.number < newest[member]:
-            yield Violation("views", at, member, f"from view {newest[member]} back to {view.number}")
-        newest[member] = max(newest[member], view.number)
+        before = newest.get((member, what), 0)
+        if view.number < before:
+            yield Violation("views", at, member, f"from view {before} back to {view.number}")
+        newest[member, what] = max(before, view.number)
         if view.number > 1 and view.number - 1 not in known and what == "learnt":
             yield Violation("views", at, member, f"view {view.number} without a view {view.number - 1}")
 
