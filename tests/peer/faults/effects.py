@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from firma.peer.wire.terms import VERSION
 
 from .network import Network
-from .scenarios import GATHERING, PATIENCE, VOTE_KILLS
+from .scenarios import VOTE_KILLS
 from .world import VOTES, Operator, Trap, World
 
 
@@ -163,7 +163,7 @@ class _Effects:
         if fault.kind in ("power", "blackout"):
             self.world.disks[member].lose_power()
 
-    def _mend(self, fault, member):  # noqa: PLR0912
+    def _mend(self, fault, member):
         world, process = self.world, self.world.processes.get(member)
         running = process is not None and process.up
         match fault.kind:
@@ -180,7 +180,7 @@ class _Effects:
                     if running:
                         process.die()
                     world.disks[member].restore(self.snapshots.pop(fault))
-                    world.note(member, "restored", id(fault))
+                    world.note(member, "restored", id(fault), world.heard_of(member))
                     world.start_in(0.0, member)
             case "lost-disk":
                 world.start_in(0.0, member)
@@ -189,7 +189,7 @@ class _Effects:
             case "drift":
                 world.set_rate(member, 1.0)
 
-    def _apply(self):  # noqa: PLR0912
+    def _apply(self):  # noqa: PLR0912, PLR0915, one case per kind
         world, network = self.world, self.world.network
         cuts, slow, untrusted, hasty = set(), {}, set(), set()
         network.control_delay = network.control_loss = 0.0

@@ -173,9 +173,9 @@ def _never_goes_back(self, work, enter=RoundLoop.enter):
 
 MISTAKES = {
     **{name: _in_the_agreement(machine) for name, (_, machine, _) in test_membership.MUTANTS.items()},
-    # As the explorer plants it, in the proposer alone, it does no harm here: nobody else can read such a proof. So it is
-    # planted in all members, who take one for a proof. It takes five members with no insiders borne to do harm: in all
-    # smaller rings, and with larger quorums, those that have not voted are no quorum.
+    # As the explorer plants it, in the proposer alone, it does no harm here: nobody else can read such a proof. So all
+    # members have it and take two votes for a proof. That does harm among five that bear no insider: in smaller rings,
+    # and with larger quorums, those that have not voted are no quorum.
     "one commit is enough": Mistake(
         frozenset({"views", "rounds", "parameters"}),
         ((voting, "_committed", _with_two(voting._committed)), (voting, "decided", _with_two(voting.decided))),

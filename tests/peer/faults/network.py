@@ -18,6 +18,7 @@ from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.message import DONE, EARLY, STALE, chunks
 from firma.peer.wire.terms import VERSION
 
+from ..simulation import Cuts  # noqa: TID252
 from .facades import current
 
 RETRY = 0.1  # seconds before a delivery is tried again
@@ -31,7 +32,7 @@ class CallFailed(grpc.RpcError):
 
 
 @dataclass
-class Network:
+class Network(Cuts):
     """What happens to calls, in seconds and probabilities."""
 
     delay: tuple = (0.001, 0.01)
@@ -46,13 +47,6 @@ class Network:
     sent: list = field(default_factory=list)
     lines: set = field(default_factory=set)  # (process, process) that are connected
     counts: Counter = field(default_factory=Counter)
-
-    def part(self, one, other):
-        """Cut all lines between two groups of members."""
-        self.cuts |= {pair for a in one for b in other for pair in ((a, b), (b, a))}
-
-    def heal(self):
-        self.cuts.clear()
 
     def drop_lines(self, member):
         """Connections of a member break, as they do when a network changes."""
@@ -92,7 +86,9 @@ class Call:
 
     def _lost(self):
         network = self.world.network
-        return self.world.dice.random() < (max(network.loss, network.control_loss) if self.kind == "control" else network.loss)
+        return self.world.dice.random() < (
+            max(network.loss, network.control_loss) if self.kind == "control" else network.loss
+        )
 
     def _depart(self):
         """Connect and send; on a line that is cut, wait for it."""

@@ -104,19 +104,21 @@ KINDS = {
 
 VOTE_KILLS = {f"{vote}-kill": vote for vote in VOTES}
 
-# What no ring can promise with these faults, and why; such violations are counted apart.
-KNOWN = {
-    "old-state": {"rounds"},  # a round whose receipt nobody had heard of is lost with the disk that had it
-    "lost-disk": {"recovery"},  # if so many disks are lost that those with their promises are no quorum: `excused`
-}
+# What the threat model does not promise with these faults; such violations are counted apart. `excused` says when for
+# whole rings, and the checker when a round may be lost: if too few others had heard that the restored member had it.
+KNOWN = {"old-state": {"rounds", "views"}, "lost-disk": {"recovery"}}
 
 
 def excused(scenario):
-    """The promises that a ring with these faults may break."""
-    found = set().union(*(KNOWN.get(fault.kind, ()) for fault in scenario.faults))
-    lost = {fault.members for fault in scenario.faults if fault.kind == "lost-disk"}
-    quorum = agreed(scenario.members, scenario.rounds, scenario.method, tuple(sorted(scenario.changes.items())))[0].needed
-    return found if scenario.members - len(lost) < quorum else found - {"recovery"}
+    """The promises that a ring with these faults may break.
+
+    A member with old promises may vote twice and so counts as an insider: more of them than the ring bears may decide
+    two views. Members that have lost their promises do not vote: without a quorum of the others the ring stands still.
+    """
+    hit = {kind: {fault.members for fault in scenario.faults if fault.kind == kind} for kind in KNOWN}
+    ring = agreed(scenario.members, scenario.rounds, scenario.method, tuple(sorted(scenario.changes.items())))[0]
+    found = {"views"} if len(hit["old-state"]) > ring.insiders else set()
+    return found | ({"recovery"} if scenario.members - len(hit["lost-disk"]) < ring.needed else set())
 
 
 PROFILES = {"plain": 5, "storm": 3, "council": 1, "agreement": 5}  # and how often each is drawn

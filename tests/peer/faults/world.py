@@ -6,8 +6,6 @@ test lets things happen by `world.at(seconds, action)` and looks at `world.histo
 what, facts ...).
 """
 
-import heapq
-import itertools
 import random
 import tempfile
 from collections import deque
@@ -36,12 +34,12 @@ from firma.peer.signing import seals_of
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import VERSION, Terms, federation_tag, signature
 
+from ..simulation import NAMES, Timeline, simulated_ring  # noqa: TID252
 from .disk import Disk, Killed, Mount, SimulatedPath
 from .facades import acting, current, simulated
 from .network import Network, SimulatedClient
 from .trainer import CLASSES, LAYOUT, TinySite
 
-NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
 _STEP = 0.001  # seconds that the main thread needs for anything but training
 
 
@@ -61,10 +59,7 @@ def agreed(members, rounds, method, changes):
         for name, each in zip(NAMES, who, strict=False)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | dict(changes)
-    ring = _SimulatedRing.model_construct(
-        federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
-    )
+    ring = simulated_ring(_SimulatedRing, sites, rounds, method, task, **dict(changes))
     terms = Terms(federation_tag("virtual"), ring.digest, signature(LAYOUT), CLASSES)
     return ring, terms, tuple(agreement_of(ring, terms, seals_of(ring, each)) for each in who)
 
@@ -310,46 +305,36 @@ class Operator:
     final: tuple = ("finished",)  # how a member's end begins that is not started again
 
 
-class World:
+class World(Timeline):
     """A ring of members; `run` lets time pass until all have ended."""
 
     def __init__(
         self, members=3, rounds=4, seed=0, network=None, training=0.2, saving=(_STEP, _STEP), verify=False,
         method="fibfl++:warmup=no", operator=None, mistakes=(), **changes,
     ):  # fmt: skip
+        super().__init__()
         self.ring, self.terms, self.agreements = agreed(members, rounds, method, tuple(sorted(changes.items())))
         for change in mistakes:
             self.agreements = tuple(map(change.agreed, self.agreements))
         self.seed, self.dice, self.network = seed, random.Random(seed), network or Network()
-        self.now, self.operator, self.mistakes = 0.0, operator, mistakes
+        self.operator, self.mistakes = operator, mistakes
         self.training, self.saving, self.verify = dict.fromkeys(range(members), training), saving, verify
         self.jumps = dict.fromkeys(range(members), 0.0)  # of the time of day
         self._clocks = dict.fromkeys(range(members), (0.0, 0.0, 1.0))  # since when, what it showed then, its rate
-        self.history, self.processes = [], {}
+        self.processes = {}
         self.disks = {n: Disk(random.Random(self.dice.getrandbits(64))) for n in range(members)}
         self.held = set()  # members that nobody starts now
         self.hasty = set()  # members that propose views without a reason
         self.traps = []  # what happens when a member has made a vote durable, before it is sent
-        self.stopped = self.finished = False  # `finished`: somebody has
-        self._queue, self._order = [], itertools.count()
+        self.finished = False  # somebody has
 
     # Time
-
-    def at(self, seconds, act):
-        heapq.heappush(self._queue, (seconds, next(self._order), act))
-
-    def after(self, seconds, act):
-        self.at(self.now + seconds, act)
 
     def run(self, until=600.0):
         """Until everybody has ended and nobody is to be started, or `stopped`; going on for longer is an error."""
         changes = [each for change in self.mistakes for each in change.changes]
         with simulated(SimulatedClient, (Proposer, "_reason", _or_in_haste), *changes):
-            while self._queue and not self.stopped:
-                self.now, _, act = heapq.heappop(self._queue)
-                assert self.now < until, f"still at it after {until} s: {self.history[-12:]}"
-                act()
-        return self
+            return super().run(until)
 
     def elapsed(self, number):
         """Seconds on a member's monotonic clock, which need not run at the rate of others."""
@@ -361,9 +346,6 @@ class World:
 
     def set_rate(self, number, rate):
         self._clocks[number] = (self.now, self.elapsed(number), rate)
-
-    def note(self, member, what, *facts):
-        self.history.append((round(self.now, 6), NAMES[member], what, *facts))
 
     # Members
 
@@ -412,22 +394,16 @@ class World:
     def everybody(self):
         return range(len(self.ring.members))
 
+    def heard_of(self, member):
+        """The newest places of which others hold the member's signature: (view number, rounds), one of each other."""
+        others = [process for number, process in self.processes.items() if number != member and process.up]
+        held = (receipt for process in others for receipt in process.member.paxos.receipts)
+        return tuple(receipt.place for receipt in held if receipt.member == member)
+
     # What became of it
 
-    def of(self, what):
-        return [entry for entry in self.history if entry[2] == what]
-
-    def ends(self):
-        """How each member ended last, by number; those that were killed are left out."""
-        return {n: process.end for n, process in self.processes.items() if process.end is not None}
-
-    def views(self):
-        """All views that anybody entered, by number: (ring, start). Two that differ are a failed agreement."""
-        found = {}
-        for _, _, _, view in self.of("entered"):
-            given = (view.ring, view.start)
-            assert found.setdefault(view.number, given) == given, "two views of one number"
-        return found
+    def processes_by_number(self):
+        return self.processes
 
     def stored(self, number):
         """(view number, rounds, parameters) of a member's newest checkpoint, read from its disk by the real code."""
