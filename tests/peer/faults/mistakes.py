@@ -218,7 +218,7 @@ MISTAKES = {
     "messages of an older view count": Mistake(
         frozenset({"parameters"}),
         ((Inbox, "admit", _admits_older), (Inbox, "store", _stores_older), (Inbox, "as_of_now", _as_of_now)),
-        profile="agreement",
+        profile="council",
     ),
     "a site does not go back to where a view starts": Mistake(
         frozenset({"parameters"}), ((RoundLoop, "enter", _never_goes_back),), profile="agreement"
