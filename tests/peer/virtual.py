@@ -6,8 +6,6 @@ three runs to its end in some tens of milliseconds, and equal seeds give equal h
 `world.parameters(member)` in the end. `replayed(world)` says what the views give, computed in lock-step.
 """
 
-import heapq
-import itertools
 import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
@@ -71,7 +69,8 @@ from firma.peer.wire.message import ANSWERS, DONE, EARLY, STALE, Assembly, chunk
 from firma.peer.wire.terms import Terms, federation_tag, signature
 from firma.protocol import ExtractorState, Message, Participant
 
-NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
+from .simulation import NAMES, Cuts, Timeline, simulated_ring
+
 LAYOUT = SplitModel(*mlp((3,), 2, 4, 3)).layout()
 CLASSES = 2
 RETRY, TIMEOUT = 0.1, 0.5  # seconds before a delivery is tried again, and until a lost call is noticed
@@ -83,10 +82,7 @@ def agreed_ring(members, rounds, method="fibfl++:warmup=no", **changes):
         RingMember.model_construct(name=NAMES[n], address=f"{NAMES[n]}:1", certificate="") for n in range(members)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | changes
-    return Ring.model_construct(
-        federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
-    )
+    return simulated_ring(Ring, sites, rounds, method, task, **changes)
 
 
 @cache
@@ -154,7 +150,7 @@ class Disk:
 
 
 @dataclass
-class Network:
+class Network(Cuts):
     """What happens to a call, in seconds and probabilities; `cuts` are (from, to), each one way."""
 
     delay: tuple = (0.001, 0.01)
@@ -162,46 +158,20 @@ class Network:
     duplicates: float = 0.0
     cuts: set = field(default_factory=set)
 
-    def part(self, one, other):
-        """Cut all lines between two groups of members."""
-        self.cuts |= {pair for a in one for b in other for pair in ((a, b), (b, a))}
 
-    def heal(self):
-        self.cuts.clear()
-
-
-class World:
-    """A ring of members, a clock and a network."""
+class World(Timeline):
+    """A ring of members, a clock and a network; a ring that is still at it after the time of `run` is an error."""
 
     def __init__(self, members=3, rounds=4, seed=0, network=None, training=0.2, verify=False, **changes):
+        super().__init__()
         self.ring = agreed_ring(members, rounds, **changes)
         self.terms = Terms(federation_tag("virtual"), b"r" * 32, signature(LAYOUT), CLASSES)
         self.seals = [sealed(self.terms.ring, n, members) for n in range(members)]
         self.agreement = agreement_of(self.ring, self.terms, self.seals[0])
-        self.random, self.network, self.now = random.Random(seed), network or Network(), 0.0
+        self.random, self.network = random.Random(seed), network or Network()
         self.training = dict.fromkeys(range(members), training)  # seconds of local training
-        self.verify, self.history, self.nodes = verify, [], {}
+        self.verify, self.nodes = verify, {}
         self.disks = {n: Disk() for n in range(members)}
-        self._queue, self._order = [], itertools.count()
-
-    # Time
-
-    def at(self, seconds, act):
-        heapq.heappush(self._queue, (seconds, next(self._order), act))
-
-    def after(self, seconds, act):
-        self.at(self.now + seconds, act)
-
-    def run(self, until=600.0):
-        """Until every member that was started has ended, or been killed; a stall is an error."""
-        while self._queue:
-            self.now, _, act = heapq.heappop(self._queue)
-            assert self.now < until, f"still at it after {until} s: {self.history[-12:]}"
-            act()
-        return self
-
-    def note(self, member, what, *facts):
-        self.history.append((round(self.now, 6), NAMES[member], what, *facts))
 
     # Members
 
@@ -227,20 +197,8 @@ class World:
         rounds = self.disks[number].newest()[1]
         return rounds, self.disks[number].checkpoints[rounds][1]
 
-    def of(self, what):
-        return [entry for entry in self.history if entry[2] == what]
-
-    def ends(self):
-        """How each member ended last, by number; those that were killed are left out."""
-        return {n: node.end for n, node in self.nodes.items() if node.end is not None}
-
-    def views(self):
-        """All views that anybody entered, by number: (ring, start). Two that differ are a failed agreement."""
-        found = {}
-        for _, _, _, view in self.of("entered"):
-            given = (view.ring, view.start)
-            assert found.setdefault(view.number, given) == given, "two views of one number"
-        return found
+    def processes_by_number(self):
+        return self.nodes
 
     # The network
 

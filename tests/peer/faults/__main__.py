@@ -14,7 +14,7 @@ from functools import partial
 
 from .mistakes import MISTAKES, found_by
 from .report import Report, figures_of
-from .scenarios import KINDS, draw
+from .scenarios import KINDS, PROFILES, draw
 from .search import run_ring, shrunk, told
 
 
@@ -24,7 +24,7 @@ def main():
     parser.add_argument("--rings", type=int, help="how many rings to run, in place of --seconds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--kinds", help=f"comma-separated kinds of faults, of {', '.join(KINDS)}")
-    parser.add_argument("--profile", choices=("plain", "storm", "council"))
+    parser.add_argument("--profile", choices=tuple(PROFILES))
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--out", default="faults.json")
     parser.add_argument("--seed", type=int, help="run one ring again and print its history")

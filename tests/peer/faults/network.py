@@ -18,6 +18,7 @@ from firma.peer.transport.send_queue import AT_ONCE
 from firma.peer.wire.message import DONE, EARLY, STALE, chunks
 from firma.peer.wire.terms import VERSION
 
+from ..simulation import Cuts  # noqa: TID252
 from .facades import current
 
 RETRY = 0.1  # seconds before a delivery is tried again
@@ -31,11 +32,13 @@ class CallFailed(grpc.RpcError):
 
 
 @dataclass
-class Network:
+class Network(Cuts):
     """What happens to calls, in seconds and probabilities."""
 
     delay: tuple = (0.001, 0.01)
     loss: float = 0.0  # of a call, and of its answer: the connection is reset
+    control_delay: float = 0.0  # up to so much more for control messages and the answers to them
+    control_loss: float = 0.0  # of control messages, beside `loss`
     duplicates: float = 0.0  # of a call, which is then handled again, up to `late` seconds later
     late: float = 0.01
     cuts: set = field(default_factory=set)  # (from, to): calls that cannot be made; both ways if both are in it
@@ -44,13 +47,6 @@ class Network:
     sent: list = field(default_factory=list)
     lines: set = field(default_factory=set)  # (process, process) that are connected
     counts: Counter = field(default_factory=Counter)
-
-    def part(self, one, other):
-        """Cut all lines between two groups of members."""
-        self.cuts |= {pair for a in one for b in other for pair in ((a, b), (b, a))}
-
-    def heal(self):
-        self.cuts.clear()
 
     def drop_lines(self, member):
         """Connections of a member break, as they do when a network changes."""
@@ -82,7 +78,17 @@ class Call:
         self.caller.after(delay, lambda: self._end(CallFailed(why)))
 
     def _travel(self):
-        return self.world.dice.uniform(*self.world.network.delay)
+        network = self.world.network
+        seconds = self.world.dice.uniform(*network.delay)
+        if self.kind == "control" and network.control_delay:
+            seconds += self.world.dice.uniform(0.0, network.control_delay)
+        return seconds
+
+    def _lost(self):
+        network = self.world.network
+        return self.world.dice.random() < (
+            max(network.loss, network.control_loss) if self.kind == "control" else network.loss
+        )
 
     def _depart(self):
         """Connect and send; on a line that is cut, wait for it."""
@@ -101,7 +107,7 @@ class Call:
                 self._fail("handshake failed: certificate has expired", self._travel())
                 return
             network.lines.add((self.caller, target))
-        if self.world.dice.random() < network.loss:
+        if self._lost():
             network.lines.discard((self.caller, target))
             self._fail("connection reset", self._travel())
             return
@@ -136,7 +142,7 @@ class Call:
 
     def _handle(self, target):
         answer = self._handled(target)
-        if self.world.dice.random() < self.world.network.loss:
+        if self._lost():
             self.world.network.lines.discard((self.caller, target))
             self._fail("connection reset", self._travel())
         else:

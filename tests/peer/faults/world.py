@@ -6,8 +6,6 @@ test lets things happen by `world.at(seconds, action)` and looks at `world.histo
 what, facts ...).
 """
 
-import heapq
-import itertools
 import random
 import tempfile
 from collections import deque
@@ -17,7 +15,8 @@ from pathlib import Path
 
 from firma.errors import BadInput
 from firma.peer.identity import canonical, make_identity
-from firma.peer.membership.views import MemberState
+from firma.peer.membership.proposer import Proposer
+from firma.peer.membership.views import MemberState, Memory
 from firma.peer.ring_file import Ring, Task
 from firma.peer.ring_file import Site as RingMember
 from firma.peer.runtime import checkpoint
@@ -35,12 +34,12 @@ from firma.peer.signing import seals_of
 from firma.peer.transport.server import Server
 from firma.peer.wire.terms import VERSION, Terms, federation_tag, signature
 
+from ..simulation import NAMES, Timeline, simulated_ring  # noqa: TID252
 from .disk import Disk, Killed, Mount, SimulatedPath
-from .facades import acting, simulated
+from .facades import acting, current, simulated
 from .network import Network, SimulatedClient
 from .trainer import CLASSES, LAYOUT, TinySite
 
-NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibex")
 _STEP = 0.001  # seconds that the main thread needs for anything but training
 
 
@@ -60,10 +59,7 @@ def agreed(members, rounds, method, changes):
         for name, each in zip(NAMES, who, strict=False)
     )
     task = Task(shape=(3,), labels=tuple(map(str, range(CLASSES))))
-    values = {"patience": 2.0, "gathering": 20.0, "insiders": int(members >= 4)} | dict(changes)
-    ring = _SimulatedRing.model_construct(
-        federation="virtual", method=method, rounds=rounds, task=task, members=sites, set={}, **values
-    )
+    ring = simulated_ring(_SimulatedRing, sites, rounds, method, task, **dict(changes))
     terms = Terms(federation_tag("virtual"), ring.digest, signature(LAYOUT), CLASSES)
     return ring, terms, tuple(agreement_of(ring, terms, seals_of(ring, each)) for each in who)
 
@@ -76,18 +72,36 @@ class _SimulatedRing(Ring):
         return b"r" * 32
 
 
+VOTES = ("promise", "echo", "commit", "decision")  # what a member makes durable, in the order of an agreement
+
+
+def vote_in(before, memory):
+    """What a member has made durable since `before`: that it promises, echoes or commits, or that a view is decided."""
+    before = before or Memory()
+    if memory.view != before.view:
+        return "decision"
+    if memory.prepared not in (None, before.prepared):
+        return "commit"
+    return "echo" if memory.echoed not in (None, before.echoed) else "promise"
+
+
 class _Promises(Promises):
     """Notes which views a member knows of for good."""
 
     def __init__(self, process, folder, ring):
         super().__init__(folder, ring)
-        self._process = process
+        self._process, self._last = process, None
+
+    def read(self):
+        self._last = super().read()
+        return self._last
 
     def write(self, memory):
         super().write(memory)
+        before, self._last = self._last, memory
         if memory.view is not None:
             self._process.learnt(memory.view)
-        self._process.promised()
+        self._process.world.voted(self._process, vote_in(before, memory))
 
 
 class _RoundLoop(RoundLoop):
@@ -119,7 +133,6 @@ class Process:
         self.world, self.number, self.version = world, number, version
         self.up, self.end, self.paused = True, None, False
         self.on_death = None  # what else happens when it is killed
-        self.doom = None  # (promises, steps): it is killed so many steps after it has made so many more promises
         self.mount = Mount(world.disks[number])
         self.dice = random.Random(world.dice.getrandbits(64))
         self._origin = self.dice.uniform(0, 1e5) - world.elapsed(number)
@@ -168,14 +181,6 @@ class Process:
 
     def note(self, what, *facts):
         self.world.note(self.number, what, *facts)
-
-    def promised(self):
-        """Its promises are on the disk: a fault may end it now, before or after it has answered."""
-        if self.doom is not None:
-            promises, steps = self.doom
-            self.doom = (promises - 1, steps)
-            if promises <= 0:
-                self.mount.fuse = steps
 
     def learnt(self, view):
         if view != self._known:
@@ -274,6 +279,24 @@ class Process:
         self.world.died(self)
 
 
+@dataclass(eq=False)
+class Trap:
+    """Something that happens when a member, or whoever is the first, has made a vote durable."""
+
+    vote: str
+    spring: object  # what happens to the process that voted
+    member: int | None = None  # None: whoever is the first, which is the proposer
+    before: int = 0  # votes that are let pass
+
+
+def _or_in_haste(self, state, neighbours, view_began, now, reason=Proposer._reason):
+    """Proposals are safe at any time, so that a fault may let a member propose without a reason."""
+    process = current()
+    if process.number in process.world.hasty and state.view_number:
+        return "it is hasty", []
+    return reason(self, state, neighbours, view_began, now)
+
+
 @dataclass
 class Operator:
     """Starts members again: `restart` seconds after one has failed, as systemd does."""
@@ -282,43 +305,36 @@ class Operator:
     final: tuple = ("finished",)  # how a member's end begins that is not started again
 
 
-class World:
+class World(Timeline):
     """A ring of members; `run` lets time pass until all have ended."""
 
     def __init__(
         self, members=3, rounds=4, seed=0, network=None, training=0.2, saving=(_STEP, _STEP), verify=False,
         method="fibfl++:warmup=no", operator=None, mistakes=(), **changes,
     ):  # fmt: skip
+        super().__init__()
         self.ring, self.terms, self.agreements = agreed(members, rounds, method, tuple(sorted(changes.items())))
         for change in mistakes:
             self.agreements = tuple(map(change.agreed, self.agreements))
         self.seed, self.dice, self.network = seed, random.Random(seed), network or Network()
-        self.now, self.operator, self.mistakes = 0.0, operator, mistakes
+        self.operator, self.mistakes = operator, mistakes
         self.training, self.saving, self.verify = dict.fromkeys(range(members), training), saving, verify
         self.jumps = dict.fromkeys(range(members), 0.0)  # of the time of day
         self._clocks = dict.fromkeys(range(members), (0.0, 0.0, 1.0))  # since when, what it showed then, its rate
-        self.history, self.processes = [], {}
+        self.processes = {}
         self.disks = {n: Disk(random.Random(self.dice.getrandbits(64))) for n in range(members)}
         self.held = set()  # members that nobody starts now
-        self.stopped = self.finished = False  # `finished`: somebody has
-        self._queue, self._order = [], itertools.count()
+        self.hasty = set()  # members that propose views without a reason
+        self.traps = []  # what happens when a member has made a vote durable, before it is sent
+        self.finished = False  # somebody has
 
     # Time
 
-    def at(self, seconds, act):
-        heapq.heappush(self._queue, (seconds, next(self._order), act))
-
-    def after(self, seconds, act):
-        self.at(self.now + seconds, act)
-
     def run(self, until=600.0):
         """Until everybody has ended and nobody is to be started, or `stopped`; going on for longer is an error."""
-        with simulated(SimulatedClient, *(each for change in self.mistakes for each in change.changes)):
-            while self._queue and not self.stopped:
-                self.now, _, act = heapq.heappop(self._queue)
-                assert self.now < until, f"still at it after {until} s: {self.history[-12:]}"
-                act()
-        return self
+        changes = [each for change in self.mistakes for each in change.changes]
+        with simulated(SimulatedClient, (Proposer, "_reason", _or_in_haste), *changes):
+            return super().run(until)
 
     def elapsed(self, number):
         """Seconds on a member's monotonic clock, which need not run at the rate of others."""
@@ -330,9 +346,6 @@ class World:
 
     def set_rate(self, number, rate):
         self._clocks[number] = (self.now, self.elapsed(number), rate)
-
-    def note(self, member, what, *facts):
-        self.history.append((round(self.now, 6), NAMES[member], what, *facts))
 
     # Members
 
@@ -369,26 +382,28 @@ class World:
         if operator is not None and end is not None and not end.startswith(operator.final) and not late:
             self.start_in(operator.restart, process.number)
 
+    def voted(self, process, vote):
+        """A vote of a process is on its disk and not yet sent: spring the traps that were laid for it."""
+        for trap in [each for each in self.traps if each.vote == vote and each.member in (None, process.number)]:
+            trap.before -= 1
+            if trap.before < 0:
+                self.traps.remove(trap)
+                trap.spring(process)
+
     @property
     def everybody(self):
         return range(len(self.ring.members))
 
+    def heard_of(self, member):
+        """The newest places of which others hold the member's signature: (view number, rounds), one of each other."""
+        others = [process for number, process in self.processes.items() if number != member and process.up]
+        held = (receipt for process in others for receipt in process.member.voter.receipts)
+        return tuple(receipt.place for receipt in held if receipt.member == member)
+
     # What became of it
 
-    def of(self, what):
-        return [entry for entry in self.history if entry[2] == what]
-
-    def ends(self):
-        """How each member ended last, by number; those that were killed are left out."""
-        return {n: process.end for n, process in self.processes.items() if process.end is not None}
-
-    def views(self):
-        """All views that anybody entered, by number: (ring, start). Two that differ are a failed agreement."""
-        found = {}
-        for _, _, _, view in self.of("entered"):
-            given = (view.ring, view.start)
-            assert found.setdefault(view.number, given) == given, "two views of one number"
-        return found
+    def processes_by_number(self):
+        return self.processes
 
     def stored(self, number):
         """(view number, rounds, parameters) of a member's newest checkpoint, read from its disk by the real code."""

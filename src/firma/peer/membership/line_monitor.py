@@ -13,8 +13,10 @@ A heartbeat shows that a member is alive, not that its messages arrive. Every ex
 Whoever misses its deadline is complained of. A complaint stands until the line works in both directions.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from statistics import median_low
 from typing import Literal
 
 from firma.peer.membership.failure_detector import FailureDetector
@@ -28,6 +30,7 @@ TIMES = 3.0  # a deadline in terms of the longest that is usual
 _PARTS = 16  # a message moves if another such part of it has
 TRAINING, ROUNDS = 5.0, 20.0  # deadline of training: times `patience`, times the longest usual round
 _NOTICED, _UNUSUAL = 5.0, 3.0  # seconds, and times the usual wait, after which the operator is told
+_FEW = 1  # so many exchanges do not say what is usual
 _SOON = 0.5  # share of a deadline after which a member is named in an agreement that is under way anyway
 
 Kind = Literal["training", "sent", "undelivered", "refused", "behind", "silent"]
@@ -101,7 +104,9 @@ class LineMonitor:
     _outgoing: dict[tuple[int, Tag], _Transfer] = field(default_factory=dict)
     _errors: dict[int, str] = field(default_factory=dict)  # of the last call that failed
     _paces: dict[int, Pace] = field(default_factory=dict)  # of transfers, by member
-    _usual: dict[bool, Pace] = field(default_factory=lambda: {True: Pace(), False: Pace()})  # exchanges; True: first
+    _exchanges: dict[bool, deque[float]] = field(  # seconds of the last few; True: of rounds' first ones
+        default_factory=lambda: {first: deque(maxlen=3) for first in (True, False)}
+    )
     _rounds: Pace = field(default_factory=Pace)
     _round_began: float | None = None
     _told: dict[int, tuple[Kind, float]] = field(default_factory=dict)
@@ -126,7 +131,7 @@ class LineMonitor:
         """All messages are here."""
         if self._exchange is not None:
             tag, began = self._exchange
-            self._usual[tag[2] == 0].measured(now - began)
+            self._exchanges[tag[2] == 0].append(now - began)
         self._exchange = None
 
     def round_ended(self, now: float) -> None:
@@ -270,7 +275,8 @@ class LineMonitor:
         if kind in _LINE:
             usual = self._paces[member].mean if member in self._paces else None
         else:
-            usual = self._usual[self._exchange is None or self._exchange[0][2] == 0].mean
+            last = self._exchanges[self._exchange is None or self._exchange[0][2] == 0]
+            usual = median_low(last) if len(last) > _FEW else None  # one long wait makes none usual
         return max(_NOTICED, _UNUSUAL * (usual or 0.0))
 
     def _pace(self, member: int) -> Pace:

@@ -7,6 +7,7 @@ ahead, which `firma.mixing` knows for each kind of mixing; whatever lies further
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from firma.mixing.kind import kind_of, partners
 from firma.peer.runtime.catching_up import STEP
@@ -30,7 +31,7 @@ class ExchangeSequence:
     plan: Plan
     warmup: int  # turns with an all-reduce, which come first
 
-    @property
+    @cached_property  # it is asked for at every tick
     def neighbours(self) -> tuple[int, ...]:
         """The members that this one sends to or receives from, in the warm-up, if there is one, or after it."""
         found = (partners(self.plan(number), self.order, self.me) for number in (0, self.rounds - 1))
