@@ -255,57 +255,55 @@ KEPT = "persistent=yes"
 RECIPES = (
     # What was found, on everything that it changes.
     Recipe("kept", "SGD keeps its momentum across rounds", SGD, ALL[:5], columns=KEPT, seeds=5),
-    Recipe("budget", "label skew: each client asks for 2/(K+1) as much", SGD, SKEW[1:], "smaller budget"),
-    Recipe("kept, budget", "both", SGD, SKEW[1:], "smaller budget", columns=KEPT, seeds=5),
-    Recipe("budget, ring", "the same split", RING, SKEW[1:], "smaller budget", seeds=3),
+    Recipe("kept, budget", "label skew: each client asks for 2/(K+1) as much; momentum kept", SGD, SKEW[1:],
+           "smaller budget", columns=KEPT, seeds=5),
+    Recipe("budget, ring", "the same split", RING, SKEW[1:], "smaller budget"),
     # The split and the tests, by training alone: no mixing can blur what they do.
     Recipe("primary divided", "the primary classes share 55 %", split="primary divided", columns=KEPT),
     Recipe("all divided", "primary, secondary and other classes share 55 %, 20 % and 3 %", scenarios=SKEW,
            split="all divided", columns=KEPT),
     Recipe("normalised", "shares are divided by their sum", scenarios=SKEW, split="normalised", columns=KEPT),
-    Recipe("fair", "quota=fair", SGD, SKEW[1:], split="fair"),
-    Recipe("reversed", "the last client is served first", split="reversed clients", columns=KEPT),
-    Recipe("layout of ten", "five clients, the classes of every second of ten", split="layout of ten", columns=KEPT),
-    Recipe("ten clients", "N = 10", scenarios=("iid", *SKEW[1:]), clients=10, columns=KEPT, smallest=32),
-    Recipe("nobody dropped", "min_samples=1", scenarios=("skew-3",), smallest=1, columns=KEPT),
-    Recipe("matched", "tests=matched", scenarios=("dir-0.5", *SKEW[1:]), tests="matched", columns=KEPT),
-    Recipe("held classes", "all test data of the classes that a client holds", tests="held classes", columns=KEPT),
+    Recipe("fair", "quota=fair", SGD, split="fair", seeds=1),
+    Recipe("reversed", "the last client is served first", split="reversed clients", columns=KEPT, seeds=1),
+    Recipe("layout of ten", "the classes of every second of ten clients", split="layout of ten", columns=KEPT, seeds=1),
+    Recipe("ten clients", "N = 10", scenarios=("iid", *SKEW[1:]), clients=10, columns=KEPT, smallest=32, seeds=1),
+    Recipe("nobody dropped", "min_samples=1", scenarios=("skew-3",), smallest=1, columns=KEPT, seeds=1),
+    Recipe("matched", "tests=matched", scenarios=("dir-0.5", *SKEW[1:]), tests="matched", columns=KEPT, seeds=1),
+    Recipe("held classes", "all test data of the classes that a client holds", tests="held classes", columns=KEPT,
+           seeds=1),
     Recipe("whole test set", "everybody is tested on all test data", scenarios=("iid", *SKEW[1:]), tests="whole",
-           columns=KEPT),
-    Recipe("equal parts", "test data are dealt as for iid", scenarios=SKEW[1:], tests="equal parts", columns=KEPT),
+           columns=KEPT, seeds=1),
+    Recipe("equal parts", "test data are dealt as for iid", tests="equal parts", columns=KEPT, seeds=1),
     *(Recipe(f"split seed {seed}", f"split_seed={seed}", scenarios=("dir-0.8", *SKEW[1:]), split_seed=seed,
-             columns=KEPT) for seed in (0, 1)),
+             columns=KEPT, seeds=1) for seed in (0, 1)),
     # How clients train, where the split is not in doubt.
-    Recipe("shared start", "initial=shared", SGD, ("iid", "dir-0.8", "dir-0.1"), settings={"initial": "shared"}),
-    Recipe("fewer epochs", "E=2", ("rdfl", "fedavg"), ("iid", "dir-0.8", "dir-0.1"), settings={"epochs": 2},
-           columns=KEPT),
-    Recipe("more epochs", "E=10", ("rdfl", "fedavg"), ("iid", "dir-0.8", "dir-0.1"), settings={"epochs": 10}),
-    Recipe("more rounds", "15 and 30 rounds", SGD, ("dir-0.8",), rounds=30),
-    Recipe("fedrep, one head epoch", "Eh=1", ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"),
-           settings={"head_epochs": 1}, columns=KEPT),
-    Recipe("fedrep, one extractor epoch", "Ee=1", ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"),
-           settings={"extractor_epochs": 1}, columns=KEPT),
-    Recipe("fedrep, equal weights", "clients count alike", ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"),
+    Recipe("shared start", "initial=shared", SGD, ("iid", "dir-0.8", "dir-0.1"), settings={"initial": "shared"},
+           seeds=1),
+    Recipe("fewer epochs", "E=2, momentum kept", ("rdfl", "fedavg"), ("iid", "dir-0.8", "dir-0.1"),
+           settings={"epochs": 2}, columns=KEPT, seeds=1),
+    Recipe("more epochs", "E=10", ("rdfl", "fedavg"), ("iid", "dir-0.8", "dir-0.1"), settings={"epochs": 10}, seeds=1),
+    Recipe("more rounds", "30 rounds", SGD[:2], ("dir-0.8",), rounds=30, seeds=1),
+    Recipe("fedrep, one head epoch", "Eh=1, momentum kept", ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"),
+           settings={"head_epochs": 1}, columns=KEPT, seeds=1),
+    Recipe("fedrep, one extractor epoch", "Ee=1, momentum kept", ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"),
+           settings={"extractor_epochs": 1}, columns=KEPT, seeds=1),
+    Recipe("fedrep, equal weights", "clients count alike, momentum kept", ("fedrep",), ("dir-0.8", "dir-0.5", "skew-1"),
            columns=f"{KEPT},weights=equal"),
-    *(Recipe(f"by hand, kept: {' and '.join(kept) or 'none'}", "FedRep by hand, to keep the momentum of one part",
-             ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"), kept=kept, seeds=3)
+    *(Recipe(f"by hand, kept: {' and '.join(kept) or 'none'}", "momentum of one part, or of both",
+             ("fedrep",), ("iid", "dir-0.8", "dir-0.5", "skew-1"), kept=kept, seeds=1)
       for kept in ((), ("head",), ("extractor",), ("head", "extractor"))),
-    Recipe("fedavg, equal weights", "clients count alike", ("fedavg",), ("iid", "dir-0.1"), seeds=3,
-           columns="weights=equal"),
     # FibFL's training.
     Recipe("fibfl, Adam reset", "Adam forgets between rounds", RING[:1], ("dir-0.8", "dir-0.5"),
            columns="persistent=no"),
     Recipe("fibfl, 20 joint epochs", "one phase of 20 epochs, Adam", RING[:1], ("dir-0.8", "dir-0.5"),
            columns="training=joint", settings={"epochs": 20}),
     Recipe("fibfl, 5 joint epochs", "one phase of 5 epochs, Adam", RING[:1], ALL[:5], columns="training=joint"),
-    Recipe("fibfl, trained as rdfl", "one phase of 5 epochs, SGD", RING[:1], ALL[:5],
+    Recipe("fibfl, trained as rdfl", "one phase of 5 epochs, SGD", RING[:2], ALL[:5],
            columns="training=joint,optimiser=sgd"),
     Recipe("fibfl, two epochs", "Eh=2 Ee=2", RING[:1], ("iid", "dir-0.8", "dir-0.5", "skew-1"),
            settings={"head_epochs": 2, "extractor_epochs": 2}),
-    Recipe("fibfl, no mixing", "retention=1", RING[:1], ("iid", "dir-0.8", "dir-0.5", "skew-1"),
-           settings={"retention": 1.0}),
-    Recipe("fibfl, rate 0.02", "rate=0.02", RING[:1], ("dir-0.8", "dir-0.5"), settings={"rate": 0.02}),
-    Recipe("fibfl, SGD", "SGD in two phases", RING[:1], ("iid", "dir-0.8", "dir-0.5"), columns="optimiser=sgd"),
+    Recipe("fibfl, no mixing", "retention=1", RING[:1], ("dir-0.8", "dir-0.5"), settings={"retention": 1.0}),
+    Recipe("fibfl, SGD", "SGD in two phases", RING[:1], ("dir-0.8",), columns="optimiser=sgd"),
 )  # fmt: skip
 
 
@@ -387,8 +385,7 @@ def printed(method: str, scenario: str) -> Figures:
 
 def half_width(values: Statistic, usual: Statistic | None = None) -> float:
     """Half of the 95 % prediction interval of one more run; a few seeds are pooled with those of the `usual` recipe."""
-    assert values.deviation is not None
-    spread, freedom = values.deviation, values.seeds - 1
+    spread, freedom = values.deviation or 0.0, values.seeds - 1
     if values.seeds < SEEDS and usual is not None and usual.deviation is not None:
         squares = freedom * spread**2 + (usual.seeds - 1) * usual.deviation**2
         freedom += usual.seeds - 1
@@ -415,14 +412,13 @@ class Fit:
 
 
 def fits(lines: Iterable[Mapping[str, Any]], **how: Any) -> list[Fit]:
-    """Every recipe, method and scenario that has two seeds or more, in order; `how` as for `figures`."""
+    """Every recipe, method and scenario, in order; `how` as for `figures`."""
     usual = {(method, scenario): _figures_of(runs, how) for (_, method, scenario), runs in grouped(baseline()).items()}
     result = []
     for (recipe, method, scenario), runs in grouped(lines).items():
-        if len(runs) > 1:
-            ours = _figures_of(runs, how)
-            widths = tuple(half_width(*pair) for pair in zip(ours, usual[method, scenario], strict=True))
-            result.append(Fit(recipe, method, scenario, ours, printed(method, scenario), widths))
+        ours = _figures_of(runs, how)
+        widths = tuple(half_width(*pair) for pair in zip(ours, usual[method, scenario], strict=True))
+        result.append(Fit(recipe, method, scenario, ours, printed(method, scenario), widths))
     return sorted(result, key=lambda each: (METHODS.index(each.method), ALL.index(each.scenario)))
 
 
@@ -474,10 +470,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _shown(each: Fit) -> list[str]:
     """Accuracy in % and Gini coefficient, bold where the printed figure lies outside of the interval."""
-    texts = [
-        f"{100 * each.ours[0].mean:.1f} ± {100 * (each.ours[0].deviation or 0):.1f}",
-        f"{each.ours[1].mean:.3f} ± {each.ours[1].deviation or 0:.3f}",
-    ]
+    texts = [f"{100 * each.ours[0].mean:.1f}", f"{each.ours[1].mean:.3f}"]
+    if each.ours[0].deviation is not None and each.ours[1].deviation is not None:
+        texts = [f"{texts[0]} ± {100 * each.ours[0].deviation:.1f}", f"{texts[1]} ± {each.ours[1].deviation:.3f}"]
     return [text if fits else f"**{text}**" for text, fits in zip(texts, each.fits, strict=True)]
 
 
