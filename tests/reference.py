@@ -48,6 +48,8 @@ class Numbers:
     kappa: float = 50.0  # of FedDBE
     mean_momentum: float = 1.0
     feature_bias: bool = True
+    steps: float = math.inf  # batches after which training ends
+    steps_apart: bool = False  # that many divided by the distance between class shares
 
 
 @dataclass
@@ -79,9 +81,15 @@ def accuracy(site: Site) -> float:
 
 def epochs(site: Site, shuffle, count: int, numbers: Numbers, optimisers: list) -> None:
     """Mini-batch epochs that step the given optimisers; parameters of no optimiser stay as they are."""
+    taken = 0
     for _ in range(count):
+        if taken >= numbers.steps:
+            return
         permutation = shuffle.permutation(len(site.y))
         for start in range(0, len(permutation), numbers.batch):
+            if taken >= numbers.steps:
+                return
+            taken += 1
             rows = torch.from_numpy(permutation[start : start + numbers.batch])
             loss = nn.functional.cross_entropy(site.head(site.extractor(site.x[rows])), site.y[rows])
             site.extractor.zero_grad()

@@ -1,5 +1,6 @@
 """Naive algorithms of methods that differ from the paper's in what is shared, fixed or tuned: see reference.py."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from firma.seeds import generator
 from firma.training.derived_head import frame as agreed_frame
-from reference import Numbers, Site, assign, epochs, joint_sgd, persistent_adam, present, sgd, snapshot
+from reference import Numbers, Site, assign, epochs, joint_sgd, present, sgd, snapshot
 
 
 def d_psgd(sites: list[Site], rounds: int, seed: int, numbers: Numbers, order: list[int]) -> None:
@@ -51,7 +52,10 @@ def federated(
     for r in range(rounds):
         there = present(sites, seed, r, numbers, order)
         for site in there:
-            train(site, generator(seed, "batches", site.number, r), numbers)
+            own = numbers
+            if numbers.steps_apart and site.number in last:
+                own = replace(numbers, steps=numbers.steps / max(apart(site, last[site.number][1]), 1e-12))
+            train(site, generator(seed, "batches", site.number, r), own)
         total = sum(len(site.y) for site in there)
         given = sites if server else there
         for places in zip(*[[*shared(site)] for site in sites], strict=True):
@@ -63,10 +67,15 @@ def federated(
     for number, (r, classes) in last.items():
         if personal is not None:
             own = numbers
-            if numbers.share_p == "auto":  # half of the absolute differences between class shares
-                distance = float((class_shares(sites[number]) - classes).abs().sum()) / 2
-                own = replace(numbers, share_p=distance)
+            if numbers.share_p == "auto":
+                own = replace(numbers, share_p=apart(sites[number], classes))
+            own = replace(own, steps=math.inf)  # of training for others, not of this
             personal(sites[number], generator(seed, "personal", number, r), own)
+
+
+def apart(site: Site, classes: Tensor) -> float:
+    """Half of the absolute differences between class shares."""
+    return float((class_shares(site) - classes).abs().sum()) / 2
 
 
 def class_shares(site: Site) -> Tensor:
@@ -98,8 +107,7 @@ def extractor_sgd(site: Site, shuffle, numbers: Numbers) -> None:
 
 
 def extractor_adam(site: Site, shuffle, numbers: Numbers) -> None:
-    """With moments that are kept from round to round."""
-    epochs(site, shuffle, numbers.e_e, numbers, [persistent_adam(site, numbers)[1]])
+    epochs(site, shuffle, numbers.e_e, numbers, [torch.optim.Adam(site.extractor.parameters(), lr=numbers.lr)])
 
 
 def fine_tune(site: Site, shuffle, numbers: Numbers, modules: tuple[str, ...] = ("extractor", "head")) -> None:

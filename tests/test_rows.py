@@ -19,7 +19,9 @@ from firma.methods import METHODS, lookup, properties
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
 from firma.privacy import Audit
+from firma.schedule import Phase
 from firma.training.derived_head import derived_head, frame, log_shares, with_possible_head
+from firma.training.local_step import CLASS_SHARES, Client, ClientData, limited
 from firma.training.private_parameters import with_private
 from test_simulation import CLOSE, finish, oracle
 from test_trained import assert_as_measured, own_tests
@@ -76,13 +78,47 @@ def test_fedavg_that_is_not_fine_tuned_is_fedavg(make_federation):
     same(make_federation("fedavg-ft", 3, personal_epochs=0), make_federation("fedavg", 3))
 
 
-def test_frame_that_is_not_tuned_is_fedetf_with_kept_moments(make_federation):
+def test_frame_that_is_not_tuned_is_fedetf_by_adam(make_federation):
     """No epochs and no share of the way are the same, and both are the fixed frame alone."""
     changed = [{"personal_epochs": 0}, {"personal_share": 0.0}]
     still, back = (finish(make_federation("frame", 3, **each))[0] for each in changed)
-    fixed = finish(make_federation("fedetf:topology=all-reduce,optimiser=adam,persistent=yes", 3))[0]
+    fixed = finish(make_federation("fedetf:topology=all-reduce,optimiser=adam", 3))[0]
     assert torch.equal(still, fixed)
     assert torch.equal(back, fixed)
+
+
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
+def test_clients_that_are_like_the_others_train_longer(make_federation, backend):
+    """The oracle divides the limit by its own distance; it differs from the same limit for all, and from none."""
+    federation = make_federation(
+        "frame", 5, rounds=4, local_steps=2, local_steps_for="different", personal_share="auto", extractor_epochs=4,
+        backend=backend,
+    )  # fmt: skip
+    ours = finish(federation)[0]
+    torch.testing.assert_close(ours, oracle(federation), **CLOSE)
+    for other in ({"local_steps_for": "all"}, {"local_steps": None}):
+        changed = replace(federation, hyper=federation.hyper.model_copy(update=other))
+        assert not torch.allclose(finish(changed)[0], ours, **CLOSE)
+
+
+def test_the_limit_of_a_client_follows_its_distance():
+    labels = torch.tensor([0, 0, 0, 1])  # ¾ and ¼
+    phases = (Phase("extractor", 10, 30), Phase("head", 1))
+
+    def at(others):
+        data = ClientData(torch.zeros(4, 1), labels, torch.zeros(0, 1), labels[:0])
+        client = Client(0, data, torch.zeros(1), {CLASS_SHARES: torch.tensor(others)})
+        return [phase.steps for phase in limited(phases, client)]
+
+    assert at([0.0, 0.0]) == [30, None], "nobody was heard: the limit holds"
+    assert at([0.75, 0.25]) == [None, None], "like the others: no limit"
+    assert at([0.25, 0.75]) == [60, None], "half a distance: twice the steps"
+
+
+def test_without_class_shares_the_limit_is_the_same_for_all(make_federation):
+    """Nothing about classes travels when a user says so, and then nothing follows from it."""
+    settings = {"local_steps": 2, "extractor_epochs": 4, "personal_share": 0.5}
+    same(*(make_federation("frame", 3, local_steps_for=each, **settings) for each in ("different", "all")))
 
 
 def test_a_personal_model_half_way_lies_half_way(make_federation):

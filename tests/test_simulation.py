@@ -1,5 +1,6 @@
 """The simulation against the naive oracle, against the protocol, and in its degenerate cases."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +37,7 @@ def oracle(federation, warmup_model=False):
         federation.participation, hyper.proximal, hyper.personal_epochs, hyper.personal_rate, hyper.personal_share,
         hyper.attraction, hyper.interpolation, hyper.interpolation_learnt == "yes", hyper.inner_steps, hyper.inner_rate,
         hyper.server_rate, hyper.hessian == "difference", hyper.mean_penalty, hyper.mean_momentum,
-        hyper.feature_bias == "yes",
+        hyper.feature_bias == "yes", hyper.local_steps or math.inf, hyper.local_steps_for == "different",
     )  # fmt: skip
     model = federation.models[0]
     sites = make_sites([(each.inputs, each.labels) for each in federation.data], model.extractor, model.head)

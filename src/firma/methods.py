@@ -104,7 +104,7 @@ _ROWS = (
     Method("fibfl",   "ring", "extractor", "golden", "no",  "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
     Method("fibfl+",  "ring", "extractor", "golden", "yes", "given", "one",   "constant", "two-phase", "adam", "yes", "no"),
     Method("fibfl++", "ring", "extractor", "golden", "yes", "2-opt", "cover", "cosine",   "two-phase", "adam", "yes", "yes"),
-    Method("frame",   "all-reduce", "extractor", "size", "no", "given", "one", "none", "extractor", "adam", "yes", "no", head="tight-frame", personal="tune-head"),
+    Method("frame",   "all-reduce", "extractor", "size", "no", "given", "one", "none", "extractor", "adam", "no", "no", head="tight-frame", personal="tune-head"),
     Method("scaffold", "star", "model",    "equal",  "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="control-variates"),
     Method("fednova", "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="normalised-steps"),
     Method("ditto",   "star", "model",     "size",   "no",  "given", "one",   "none",     "joint",     "sgd",  "no",  "no", algorithm="second-model"),
@@ -141,8 +141,8 @@ _ENVELOPE = {"attraction": 15.0}
 _THIRDS = {"retention": 1 / 3}  # on a ring with equal neighbours: Metropolis weights, doubly stochastic
 _FIBFL = {"rate": 0.01, "head_epochs": 1, "extractor_epochs": 20}
 _FRAME: Mapping[str, float | str] = {
-    "rate": 0.001, "schedule": "cosine", "weight_decay": 0.3, "extractor_epochs": 10, "local_steps": 300,
-    "personal_epochs": 10, "personal_share": "auto",
+    "rate": 0.001, "schedule": "cosine", "weight_decay": 0.3, "extractor_epochs": 10, "local_steps": 200,
+    "local_steps_for": "different", "personal_epochs": 10, "personal_share": "auto",
 }  # fmt: skip
 PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": _BASELINE,

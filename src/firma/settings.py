@@ -60,6 +60,12 @@ class Hyper(Readable):
     local_steps: Annotated[Positive | None, Optional] = Field(
         None, description="batches after which each phase of a round's local training ends; none: whole epochs"
     )
+    local_steps_for: Literal["all", "different"] = Field(
+        "all",
+        description="all: local_steps is the same for all clients; different: where class shares travel "
+        "(personal_share = auto), it is divided by how far the client's are from the federation's (0 to 1), so that "
+        "clients that are like the others train longer",
+    )
     head_epochs: Count = Field(1, description="epochs per round in which only the head is trained (Eh)")
     extractor_epochs: Count = Field(20, description="epochs per round in which only the extractor is trained (Ee)")
     threshold: Share = Field(0.35, description="training accuracy below which the gate excludes a neighbour (τ)")
@@ -186,7 +192,7 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "personal_epochs": 3, "personal_rate": 0.01, "personal_share": 1.0, "head_bias": "prior",
     "attraction": 0.1, "interpolation": 0.5, "interpolation_learnt": "yes", "inner_steps": 5, "inner_rate": 0.01,
     "server_rate": 1.0, "hessian": "none", "mean_penalty": 50.0, "mean_momentum": 1.0, "feature_bias": "yes",
-    "local_steps": None, "degree": 4,
+    "local_steps": None, "local_steps_for": "all", "degree": 4,
     "byzantine": 1, "clip_radius": None,
     "reorder_every": 0, "reorder_when": None,
 }  # fmt: skip

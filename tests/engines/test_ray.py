@@ -111,6 +111,16 @@ def test_client_sampling_gives_the_figures_of_the_simulation(make_federation, po
     assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole, not averages)
 
 
+def test_a_limit_of_steps_by_distance_is_that_of_the_simulation(pools, make_federation, tmp_path):
+    """What a client knows of the others' classes is part of a checkpoint, too."""
+    settings = {"local_steps": 2, "local_steps_for": "different", "extractor_epochs": 3, "personal_share": "auto"}
+    federation = make_federation("frame", 5, rounds=4, **settings)
+    whole = finish(Simulation(federation))
+    stopped_after(RayFederation(federation, pools[3], RunCheckpoints(tmp_path, federation)), 2)
+    assert_same(finish(RayFederation(federation, pools[3])), whole)
+    assert_same(finish(Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))), whole)
+
+
 @pytest.mark.parametrize("drift", ["label-shift", "rotate-60@3"])
 @pytest.mark.parametrize("method", ["fedavg", "fibfl++", "frame"])
 def test_data_that_drift_give_the_figures_of_the_simulation(pools, tmp_path, method, drift):

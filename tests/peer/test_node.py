@@ -95,6 +95,26 @@ def test_peers_in_threads_equal_the_simulation(make_ring, method, members, round
         assert outcomes[number].refused == {}
 
 
+def test_a_limit_of_steps_follows_the_distance_also_after_a_resume(tmp_path):
+    """What a site knows of the others' classes is in its checkpoint: it trains as long as in the simulation."""
+    changes = {"extractor_epochs": 3, "local_steps": 4, "local_steps_for": "different", "personal_epochs": 1}
+    made = made_ring(tmp_path, "frame", 3, 4, "dir-0.5", set=changes)
+    run_threads(made, rounds_before_stop=lambda number: 2)
+    outcomes = run_threads(made, resume=True)
+    result = simulated(made, "dir-0.5", audit=True)
+    assert_same(made, outcomes, result)
+    alike = firma.run(
+        "digits",
+        "dir-0.5",
+        "frame",
+        clients=3,
+        rounds=4,
+        seed=made.ring.seed,
+        settings=changes | {"local_steps_for": "all"},
+    )
+    assert not torch.allclose(alike.parameters, result.parameters), "no limit was reached, so nothing was tested"
+
+
 @pytest.mark.parametrize(
     "method", ["fedbn:topology=all-reduce,shares=extractor", "fedavg-ft:topology=all-reduce,shares=extractor"]
 )

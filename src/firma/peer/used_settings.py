@@ -30,6 +30,7 @@ def used_numbers(ring: Ring) -> dict[str, Any]:
         "hidden": ring.task.model == "mlp", "embedding": ring.task.model == "mlp", "ring_cost": row.order == "2-opt",
         "reorder_every": False, "reorder_when": False, "proximal": hyper.proximal > 0, "clip": hyper.clip is not None,
         "weight_decay": hyper.weight_decay > 0, "local_steps": hyper.local_steps is not None,
+        "local_steps_for": hyper.local_steps is not None and tuned and hyper.personal_share == "auto",
     }  # fmt: skip
     found = hyper.model_dump()
     return {name: value for name, value in found.items() if conditions.get(name, True)}

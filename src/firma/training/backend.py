@@ -26,7 +26,18 @@ from firma.training.algorithm import START, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.hooks import client_hook
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
-from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Recipe, Sgd, Trainer, class_shares, phase_steps
+from firma.training.local_step import (
+    BUFFER,
+    CLASS_SHARES,
+    Client,
+    Job,
+    Recipe,
+    Sgd,
+    Trainer,
+    class_shares,
+    limited,
+    phase_steps,
+)
 
 _SMALL = 2_000_000  # parameters below which a batch's products are too small to be shared by threads
 _MODEL = "the model is not a plain stack of linear, layer norm and ReLU layers"
@@ -125,6 +136,8 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
     Returns the training accuracy where a gate asks for it, else 1; for other tasks, the main metric in its place.
     """
     job, algorithm = planned(job, plan), job.recipe.algorithm
+    if job.recipe.steps_by_distance:
+        job = replace(job, phases=limited(job.phases, client))
     if not is_plain(algorithm):
         client.memory[START].copy_(client.parameters)
         client_hook(algorithm, "before_training", _client_round(backend, client, job, plan))

@@ -6,6 +6,7 @@ training by autograd runs whatever is there, and the compiled kernels are the sp
 the optimiser and every transform may add; checkpoints save all of it without knowing what it is.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -151,6 +152,7 @@ class Recipe:
     algorithm: Algorithm = PLAIN
     shared: tuple[slice, ...] = ()  # where the shared parameters are in the flat model
     personal: Tuning | None = None  # what a client makes of the mixed model for itself
+    steps_by_distance: bool = False  # a limit of steps is divided by the client's `distance`
 
     @property
     def special(self) -> str:
@@ -213,9 +215,11 @@ def recipe(
         transforms.append(Proximal(hyper.proximal))
     if hyper.clip is not None:
         transforms.append(Clip(hyper.clip))
+    tuning = _tuning(method, hyper, task, classes)
+    known = tuning is not None and tuning.share is None  # class shares travel, so a client knows its distance
     return Recipe(
-        update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared,
-        _tuning(method, hyper, task, classes),
+        update, method.persistent == "yes", tuple(transforms), objective(task), task, algorithm, shared, tuning,
+        known and hyper.local_steps_for == "different",
     )  # fmt: skip
 
 
@@ -237,6 +241,32 @@ def _tuning(method: Method, hyper: Hyper, task: Task, classes: int) -> Tuning | 
 def class_shares(labels: Tensor, classes: int) -> Tensor:
     """(K,) shares of the classes among these labels."""
     return torch.bincount(labels, minlength=classes).float() / max(len(labels), 1)
+
+
+def distance(client: "Client") -> float | None:
+    """½ Σ_c |q_c - Q_c| between the client's class shares q and those of the clients it mixed with, Q; 0: alike.
+
+    None before the client has mixed with anybody.
+    """
+    others = client.memory[CLASS_SHARES]
+    if not bool(others.any()):
+        return None
+    return float((class_shares(client.data.labels, len(others)) - others).abs().sum()) / 2
+
+
+def limited(phases: tuple[Phase, ...], client: "Client") -> tuple[Phase, ...]:
+    """The phases with their limits of steps divided by the client's distance: none at 0, the limit itself at 1.
+
+    Training far from the others' data takes the extractor away from theirs; training on like data does not. In the
+    first round, when nothing is known about others, the limit holds as it is.
+    """
+    apart = distance(client)
+    if apart is None:
+        return phases
+    return tuple(
+        phase if phase.steps is None else replace(phase, steps=math.ceil(phase.steps / apart) if apart else None)
+        for phase in phases
+    )
 
 
 def optimiser_memory(size: int, device: torch.device) -> Memory:

@@ -19,7 +19,7 @@ from firma.schedule import Phase, RoundPlan
 from firma.seeds import generator
 from firma.training.algorithm import PERSONAL, Algorithm
 from firma.training.backend import Backend, seeded
-from firma.training.local_step import BUFFER, CLASS_SHARES, Client, Job, Trainer, class_shares, tested
+from firma.training.local_step import BUFFER, Client, Job, Trainer, distance, tested
 
 
 def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, plan: RoundPlan, seed: int) -> None:
@@ -45,17 +45,6 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         )
     with seeded(backend, seed, "personal layers", client.number, plan.number):
         trainer.train(tuned, work, draw)
-    share = _distance(client) if tuning.share is None else tuning.share
+    share = distance(client) or 0.0 if tuning.share is None else tuning.share
     if share != 1.0:
         torch.lerp(client.parameters, own, share, out=own)
-
-
-def _distance(client: Client) -> float:
-    """½ Σ_c |q_c - Q_c| between the client's class shares q and those of the clients it mixed with, Q; 0: alike.
-
-    Also 0 before the client has mixed with anybody.
-    """
-    others = client.memory[CLASS_SHARES]
-    if not bool(others.any()):
-        return 0.0
-    return float((class_shares(client.data.labels, len(others)) - others).abs().sum()) / 2
