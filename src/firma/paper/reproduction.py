@@ -137,6 +137,7 @@ def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mappin
     text += [
         "## All of it\n",
         "- [Every table and figure of the paper, ours beside it](reproduction/correspondences.md)",
+        "- [Where the printed figures deviate from its recipe](reproduction/deviations.md), and what explains them",
     ]
     for name in tables:
         text.append(f"- [All tables, {name}](reproduction/{slug(name)}.md): {_PRESETS.get(name, 'changed settings')}")
