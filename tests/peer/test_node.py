@@ -334,7 +334,18 @@ def test_a_member_that_stops_is_left_out_at_once(make_ring):
 def test_members_that_never_come_end_the_run_with_a_clear_word(make_ring):
     made = make_ring("fibfl", 3, 2, "iid", patience=1.0, gathering=2.0)
     setup = Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0))
-    with pytest.raises(PeerLost, match=r"bee, cat did not appear within 2 s"):
+    with pytest.raises(PeerLost, match=r"bee, cat did not appear within 2 s") as told:
+        Node(setup, print).run()
+    assert "--begin-with" not in str(told.value)
+
+
+def test_a_site_that_comes_back_to_nobody_is_told_that_the_ring_may_be_over(make_ring):
+    made = make_ring("fibfl", 2, 3, "iid", patience=1.0, gathering=2.0)
+    run_threads(made, rounds_before_stop=lambda number: 1)
+    setup = Setup(made.ring, load_identity(made.identity(0)), made.data(0), made.state(0), resume=True)
+    with pytest.raises(
+        PeerLost, match=r"bee did not appear within 2 s .* finished the ring without this site, .* --begin-with"
+    ):
         Node(setup, print).run()
 
 

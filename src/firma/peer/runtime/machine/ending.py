@@ -12,6 +12,9 @@ from firma.peer.runtime.machine.voting import Voting
 
 _ANSWER = 5.0  # seconds that the others have to answer a member that is started again with all rounds
 _LATE = 2.0  # times the patience: how long a site that has all rounds stays for one that asks, and that one hopes
+_PERHAPS_OVER = (
+    "; if they have finished the ring without this site, ask one of them: it can start a new ring with --begin-with"
+)
 _TOO_LATE = (
     "the ring has finished without this site, and nobody stayed to send it the last extractor; a member that has it "
     "can start a new ring with --begin-with"
@@ -138,4 +141,5 @@ class Ending:
         missing = [n for n in range(len(detector.names)) if n not in alive]
         why = "; ".join(f"{detector.names[n]}: {detector.trouble.get(n, 'no answer')}" for n in missing)
         names = ", ".join(detector.names[n] for n in missing)
-        return standing.fail(PeerLost(f"{names} did not appear within {patience.gathering:g} s ({why})"))
+        hint = _PERHAPS_OVER if standing.voter.view_number else ""
+        return standing.fail(PeerLost(f"{names} did not appear within {patience.gathering:g} s ({why}){hint}"))
