@@ -79,15 +79,18 @@ def accuracy(site: Site) -> float:
         return float((site.head(site.extractor(site.x)).argmax(1) == site.y).double().mean())
 
 
-def epochs(site: Site, shuffle, count: int, numbers: Numbers, optimisers: list) -> None:
-    """Mini-batch epochs that step the given optimisers; parameters of no optimiser stay as they are."""
+def epochs(site: Site, shuffle, count: int, numbers: Numbers, optimisers: list, steps: float = math.inf) -> None:
+    """Mini-batch epochs that step the given optimisers; parameters of no optimiser stay as they are.
+
+    They end after so many steps, if not before.
+    """
     taken = 0
     for _ in range(count):
-        if taken >= numbers.steps:
+        if taken >= steps:
             return
         permutation = shuffle.permutation(len(site.y))
         for start in range(0, len(permutation), numbers.batch):
-            if taken >= numbers.steps:
+            if taken >= steps:
                 return
             taken += 1
             rows = torch.from_numpy(permutation[start : start + numbers.batch])

@@ -1,6 +1,5 @@
 """Naive algorithms of methods that differ from the paper's in what is shared, fixed or tuned: see reference.py."""
 
-import math
 from dataclasses import replace
 
 import torch
@@ -69,7 +68,6 @@ def federated(
             own = numbers
             if numbers.share_p == "auto":
                 own = replace(numbers, share_p=apart(sites[number], classes))
-            own = replace(own, steps=math.inf)  # of training for others, not of this
             personal(sites[number], generator(seed, "personal", number, r), own)
 
 
@@ -107,7 +105,8 @@ def extractor_sgd(site: Site, shuffle, numbers: Numbers) -> None:
 
 
 def extractor_adam(site: Site, shuffle, numbers: Numbers) -> None:
-    epochs(site, shuffle, numbers.e_e, numbers, [torch.optim.Adam(site.extractor.parameters(), lr=numbers.lr)])
+    adam = torch.optim.Adam(site.extractor.parameters(), lr=numbers.lr)
+    epochs(site, shuffle, numbers.e_e, numbers, [adam], numbers.steps)
 
 
 def fine_tune(site: Site, shuffle, numbers: Numbers, modules: tuple[str, ...] = ("extractor", "head")) -> None:

@@ -246,5 +246,5 @@ def test_the_largest_honest_control_messages_are_within_what_the_audit_allows(me
             "turn": 0, "to": "bee", "tensors": [], "numbers": numbers_in(note), "promises": promises_in(note),
             "bytes": len(encode_control(terms, note)),
         }  # fmt: skip
-        assert not _breaches(line, {}, classes, members), (members, type(body).__name__, line["bytes"])
-        assert _breaches(line | {"bytes": 3 * line["bytes"] + 2000}, {}, classes, members)
+        assert not _breaches(line, {}, classes, members, "none"), (members, type(body).__name__, line["bytes"])
+        assert _breaches(line | {"bytes": 3 * line["bytes"] + 2000}, {}, classes, members, "none")

@@ -149,7 +149,7 @@ def test_a_ring_file_is_shown_in_plain_words(command, tmp_path):
         "the exact shares of its classes",
         "quorum: 2 of 2 members",
         "insiders: none tolerated",
-        "33 s of silence",
+        "patience: 33 s; whoever is not heard",
         "within 600 s",
         f"in words, for the telephone: {spoken(ring.digest)}",
         *(fingerprint(member.certificate.encode()) for member in ring.members),
