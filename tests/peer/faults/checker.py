@@ -276,7 +276,7 @@ def _exits(world):
 def _ends(world, calm):
     """After the last fault the ring goes on, and all finish; a latecomer may find that all others have."""
     bound = RECOVER * world.ring.patience
-    if not over(world, calm) and recovery(world, calm) is None and world.now >= calm + bound:
+    if not over(world, calm + bound) and recovery(world, calm) is None and world.now >= calm + bound:
         yield Violation("recovery", calm + bound, "all", f"no round was completed within {bound:g} s of the last fault")
         return
     for member in world.everybody:

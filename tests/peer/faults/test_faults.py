@@ -167,6 +167,19 @@ def test_a_second_wait_is_told_although_the_first_was_as_long():
     assert not verdict.violations, explained(verdict)
 
 
+@pytest.mark.parametrize("seed", [1033, 1090])
+def test_an_agreement_whose_messages_get_lost_is_told_by_those_that_do_not_propose(seed):
+    """Who had promised said nothing while others repeated their proposals for 8 s."""
+    verdict = run_ring(draw(seed))
+    assert not verdict.violations, explained(verdict)
+
+
+def test_members_that_finish_have_recovered_although_no_round_was_left():
+    """The last round was completed before the last fault was over; the one that lacks it is brought to it."""
+    verdict = run_ring(draw(1042))
+    assert not verdict.violations, explained(verdict)
+
+
 @pytest.mark.parametrize("killed", [(), (2,)])
 def test_a_ring_of_four_gets_back_a_member_that_has_lost_its_disk(killed):
     """Three of four are a quorum: they decide two views without it, then it votes and has its seat again."""

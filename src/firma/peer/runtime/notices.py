@@ -7,6 +7,7 @@ _ADVICE = (
     ("waiting for", "Call the sites that are named: they have not started, or cannot be reached (see firma doctor)."),
     ("paused", "Nothing is lost; rounds continue when enough members are back. Call the sites that are named."),
     ("proposing a new view", "Nothing: the others continue without that site, and let it in again when it is back."),
+    ("is being agreed on", "Nothing, unless it lasts: then test the connections to the other sites with firma doctor."),
     ("was decided without this site", "Nothing: it asks to be let in again. If that lasts, check the network."),
     ("waiting to be let in", "Nothing: members are let in between two rounds."),
     ("one of which lies", "Call the sites that are named: one of them passes on something else than it got."),

@@ -26,6 +26,7 @@ from firma.peer.runtime.machine.permission import Permission
 from firma.peer.runtime.machine.standing import Standing
 from firma.peer.wire.message import Header
 
+_NOTICED = 5.0  # seconds without progress after which the operator is told of an agreement
 Out = tuple[tuple[int, ControlMessage], ...]  # messages with their receivers
 
 
@@ -38,6 +39,7 @@ class Voting:
         self._permission = Permission(standing, lines, now)
         welcome = self._permission.restraint.welcome
         self._proposer = Proposer(standing.detector, self._rules, standing.voter, random, now, welcome)
+        self._told = now  # until when there was progress, when the operator was last told of an agreement
 
     # Proposals of this member
 
@@ -55,7 +57,18 @@ class Voting:
         moves = self._proposer.look(
             standing.voter, standing.neighbours, standing.view_began, standing.has_finished, now
         )  # fmt: skip
-        return self._carry_out(moves, now)
+        return [*self._carry_out(moves, now), *self._long_agreement(now)]
+
+    def _long_agreement(self, now: float) -> list[Action]:
+        """Tell once that others agree on a view, and no round goes on meanwhile: their messages may get lost."""
+        standing = self._standing
+        proposer, since = standing.voter.memory.promised[1], standing.moved
+        asked = standing.voter.frozen and proposer not in (-1, standing.me) and standing.had_seat
+        if not asked or standing.phase != "waiting" or since == self._told or now - since <= _NOTICED:
+            return []
+        self._told = since
+        name = standing.agreement.names[proposer]
+        return [Notice(f"a new view is being agreed on, which {name} proposes; no progress for {now - since:.0f} s")]
 
     def let_in(self, now: float) -> list[Action]:
         """Between two rounds: propose a view for the sake of members that ask for a seat."""
