@@ -158,7 +158,7 @@ def live_with(ring, kind, more=12):
     "kind",
     [
         "forged views",
-        "endless proposals",
+        pytest.param("endless proposals", marks=pytest.mark.slow),
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("jumping ballots", "unjustified views")),
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in insider.ABOUT_ITSELF),
     ],
