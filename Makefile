@@ -8,7 +8,7 @@ PIP_FLOWER := .venv-flower/bin/python -m pip install --quiet --disable-pip-versi
 .PHONY: run ring setup data browser test test-flower slow faults check lint docs bench clean
 
 run: .venv/.installed
-	$(BIN)/firma run --dataset digits --scenario skew-1 --method paper --clients 5 --rounds 10 --out results/digits-skew-1
+	$(BIN)/firma run --dataset digits --scenario skew-1 --method paper --method frame --clients 5 --rounds 10 --out results/digits-skew-1
 
 # Five sites of a real ring on this machine: processes, sockets, TLS.
 ring: .venv/.installed-all
