@@ -154,18 +154,20 @@ def completed(world):
 
 
 def _rounds(world):
-    done, told, restored = completed(world), set(), []
+    done, told, restored, had = completed(world), set(), [], {}
     for at, member, what, *facts in world.history:
+        if what == "saved":
+            had.setdefault((member, facts[0], facts[1]), at)
         if what == "restored":
-            restored.append((at, facts[1]))
+            restored.append((at, member, facts[1]))
         if what != "learnt" or facts[0].number in told:
             continue
         view = facts[0]
         told.add(view.number)
         lost = [(number, rounds) for (number, rounds), when in done.items()
                 if number < view.number and rounds > view.start and when <= at]  # fmt: skip
-        unheard = {place for place in lost if any(_unheard(world, place, held) for when, held in restored
-                                                  if done[place] <= when)}  # fmt: skip
+        unheard = {place for place in lost if any(_unheard(world, place, held) for when, who, held in restored
+                                                  if had.get((who, *place), at) < when)}  # fmt: skip
         for places, excuse in ((set(lost) - unheard, ""), (unheard, "old-state")):
             if places:
                 number, rounds = max(places)

@@ -174,6 +174,13 @@ def test_an_agreement_whose_messages_get_lost_is_told_by_those_that_do_not_propo
     assert not verdict.violations, explained(verdict)
 
 
+def test_a_round_that_others_save_after_a_disk_was_put_back_is_not_complete():
+    """Cat had saved it, behind a partition; nobody had heard of that when its disk lost it."""
+    verdict = run_ring(draw(3286))
+    assert not verdict.violations, explained(verdict)
+    assert {each.promise for each in verdict.known} == {"rounds"}
+
+
 def test_members_that_finish_have_recovered_although_no_round_was_left():
     """The last round was completed before the last fault was over; the one that lacks it is brought to it."""
     verdict = run_ring(draw(1042))
