@@ -149,9 +149,6 @@ class _Effects:
                     process.die()
                     world.disks[member].erase()
                     world.note(member, "erased")
-            case "pause":
-                if running:
-                    world.note(member, "stopped")
             case "expired":
                 world.network.drop_lines(member)
             case "full-disk":
@@ -242,4 +239,5 @@ class _Effects:
                     world.note(member, "continued")
                     process.proceed()
                 else:
+                    world.note(member, "stopped")
                     process.paused = True
