@@ -127,7 +127,7 @@ class _Effects:
 
     # All others
 
-    def _strike(self, fault, member):  # noqa: PLR0912, one case per kind
+    def _strike(self, fault, member):
         world, process = self.world, self.world.processes.get(member)
         running = process is not None and process.up
         match fault.kind:
