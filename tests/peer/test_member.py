@@ -431,7 +431,7 @@ def test_somebody_who_says_that_it_trains_for_ever_is_not_waited_for_for_ever(ma
     machine.on(Arrived(2, SimpleNamespace(tag=(1, 2, 0), digest=b"d"), Message(ExtractorState(torch.zeros(size)))))
     assert not any("new view" in text for text in texts(beats(machine, places=places, seconds=20.0)))
     actions = beats(machine, places=places, seconds=7.0)
-    assert "proposing a new view: bee: it is still training for round 2" in texts(actions)
+    assert "proposing a new view: bee has been training for more than 25 s" in texts(actions)
 
 
 def test_the_first_failure_is_the_one_that_is_told(machine):

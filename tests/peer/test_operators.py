@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from firma.peer.ring_file import checked, ring_toml
+from firma.peer.runtime.checkpoint import latest
 from firma.peer.runtime.event_log import EventLog
 from firma.peer.runtime.json_lines import appended, lines_of
 from firma.peer.runtime.rotating_lines import parts
@@ -216,6 +217,7 @@ def test_who_took_part_in_which_rounds_is_told(crew, command):
         ring.start(number)
     ring.wait_round(0, 2)
     ring.kill(2)
+    saved = latest(ring.made.state(2))  # a round that the others have completed may not be saved here yet
     ring.wait_notice(0, ": ant-bee, from")
     code, out, _ = command("status", ring.made.state(0))
     assert (code, f"running as process {ring.processes[0].pid} on" in out) == (0, True), out
@@ -232,7 +234,8 @@ def test_who_took_part_in_which_rounds_is_told(crew, command):
         spans = json.loads((ring.made.folder / NAMES[number] / "outcome.json").read_text())["participation"]
         away = ["ant", "bee"] if number < 2 else None
         assert [span["members"] for span in spans] == [["ant", "bee", "cat"], away, ["ant", "bee", "cat"]]
-        assert [span["rounds"] for span in spans] == [[1, left - 1], [left, back - 1], [back, 24]]
+        last = left - 1 if number < 2 else min(saved, left - 1)
+        assert [span["rounds"] for span in spans] == [[1, last], [last + 1, back - 1], [back, 24]]
 
 
 # Certificates

@@ -121,7 +121,7 @@ class FailureDetector:
             elif heartbeat is not None and heartbeat.status == LEAVING:
                 found[seat.member] = f"{name} has stopped"
             elif heartbeat is not None and heartbeat.status == STALLED and heartbeat.tag[0] == view.number:
-                found[seat.member] = f"{name} has been training for more than {self.patience.stalled:g} s"
+                found[seat.member] = f"{name} has been training for more than {self.patience.stalled:.0f} s"
             elif seat.member in neighbours and self.silent(seat.member, now, since):
                 trouble = self.trouble.get(seat.member, "no answer")
                 found[seat.member] = f"{name} has been silent for {self.patience.silence:g} s ({trouble})"

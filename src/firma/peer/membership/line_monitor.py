@@ -33,7 +33,7 @@ _NOTICED, _UNUSUAL = 5.0, 3.0  # seconds, and times the usual wait, after which 
 _FEW = 1  # so many exchanges do not say what is usual
 _SOON = 0.5  # share of a deadline after which a member is named in an agreement that is under way anyway
 
-Kind = Literal["training", "sent", "undelivered", "refused", "behind", "silent"]
+Kind = Literal["training", "completing", "sent", "undelivered", "refused", "behind", "silent"]
 _LINE = ("sent", "undelivered", "refused")  # kinds that are about the line itself
 
 
@@ -201,7 +201,7 @@ class LineMonitor:
         for member, wait in found.items():
             known = self.complaints.get(member)
             if wait.used >= 1 and self._answers(member, view, now) and (not known or known.view_number != view.number):
-                self.complaints[member] = Complaint(f"{self.detector.names[member]}: {wait.text}", view.number)
+                self.complaints[member] = Complaint(self._grievance(member, wait), view.number)
         for member, complaint in list(self.complaints.items()):
             late = member in found and found[member].used >= 1
             if complaint.view_number == view.number and not late:
@@ -279,6 +279,13 @@ class LineMonitor:
             usual = median_low(last) if len(last) > _FEW else None  # one long wait makes none usual
         return max(_NOTICED, _UNUSUAL * (usual or 0.0))
 
+    def _grievance(self, member: int, wait: Wait) -> str:
+        """A missed deadline in words; of long training a member may say the same of itself, as `stalled`."""
+        name = self.detector.names[member]
+        if wait.kind == "training":
+            return f"{name} has been training for more than {self.training_limit:.0f} s"
+        return f"{name}: {wait.text}"
+
     def _pace(self, member: int) -> Pace:
         return self._paces.setdefault(member, Pace())
 
@@ -327,7 +334,7 @@ class LineMonitor:
             return Wait("training", text, began, now - began, placed / self.training_limit)
         if beat.doing == COMPLETING:
             text = f"it is still completing round {beat.tag[1]}"
-            return Wait("training", text, began, now - began, placed / self.training_limit)
+            return Wait("completing", text, began, now - began, placed / self.training_limit)
         text = f"it waits for others itself, in round {beat.tag[1]}"
         if not self._rearmost(member, view):  # whoever is behind it is judged by its own neighbours
             return Wait("behind", text, began, now - began, 0.0)

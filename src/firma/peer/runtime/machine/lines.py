@@ -132,7 +132,7 @@ class Lines:
         for member, others in self._exclusions.view_decided(before, view, broken, alive, now).items():
             name, ends = names[member], [names[other] for other in others]
             facts = {"member": name, "view": view.number, "lines_to": ends}
-            text = f"{name} is left out of view {view.number}: messages between it and {', '.join(ends)} do not arrive"
+            text = f"{name} is left out of view {view.number}: nothing arrives in time between it and {', '.join(ends)}"
             actions += [LogEvent("left_out", facts), *([Notice(text)] if member != self._standing.me else [])]
         return actions
 
@@ -147,4 +147,4 @@ class Lines:
         found = [names[n] for n, beat in beats.items() if self._standing.me in beat.complaints]
         if not found:
             return ""
-        return f"; messages between it and {', '.join(found)} do not arrive: run firma doctor here"
+        return f"; nothing arrives in time between it and {', '.join(found)}: run firma doctor here"
