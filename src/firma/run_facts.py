@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from firma.settings import NEUTRAL_SETTINGS, Hyper, Split
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, budget_is_reduced
 
 Facts = dict[str, Hashable]
 ABSENT = "default"  # shown for a setting that a run did not change
@@ -34,7 +34,20 @@ def conditions(config: Mapping[str, Any]) -> Facts:
     if "clients" in found:  # those that were left out for lack of data were asked for too
         found["clients"] = config["clients"] + len(config.get("dropped", ()))
     split = {name: value for name, value in NEUTRAL_SETTINGS.items() if name in Split.model_fields}
-    return flat(found) | _model(config.get("model", {})) | flat(split | dict(config.get("split", {})))
+    return flat(found) | _model(config.get("model", {})) | flat(split | recorded_split(config))
+
+
+def recorded_split(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How the data were split, by the names that the presets use now.
+
+    The published preset recorded `quota = sequential` before it was `reduced`: it is read as `reduced` wherever the two
+    split alike, so that older runs stay runs of the preset.
+    """
+    found = dict(config.get("split", {}))
+    older = config.get("preset") == "published" and "quota" not in config.get("set", config.get("settings", {}))
+    if older and found.get("quota") == "sequential" and not budget_is_reduced(str(config.get("scenario", ""))):
+        found["quota"] = "reduced"
+    return found
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:

@@ -158,9 +158,10 @@ class Split(Readable):
     scored_on: Literal["test", "validation"] = Field(
         "test", description="test data, or validation: a fifth of the training data in their place, to choose settings"
     )
-    quota: Literal["fair", "sequential"] = Field(
+    quota: Literal["fair", "sequential", "reduced"] = Field(
         "fair",
-        description="label skew: fair: all clients get equally many samples; sequential: first come, first served",
+        description="label skew: fair: all clients get equally many samples; sequential: first come, first served, "
+        "with a budget of 1/N of the samples for each of N clients; reduced: the same with 2/(K+1) of that budget",
     )
     min_samples: Positive = Field(10, description="clients with fewer training samples are left out")
     standardise: Standardise = Field(
@@ -181,7 +182,7 @@ PAPER_SYMBOLS: Mapping[str, str] = {
     "Ee": "extractor_epochs",
 }
 _PUBLISHED_HYPER = {"warmup_shares": "model", "initial": "per-client", "ring_cost": "dot"}
-_PUBLISHED_SPLIT = {"tests": "independent", "quota": "sequential", "min_samples": 64}
+_PUBLISHED_SPLIT = {"tests": "independent", "quota": "reduced", "min_samples": 64}
 
 
 # Settings added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
@@ -196,6 +197,12 @@ NEUTRAL_SETTINGS: Mapping[str, Any] = {
     "byzantine": 1, "clip_radius": None,
     "reorder_every": 0, "reorder_when": None,
 }  # fmt: skip
+
+
+def budget_is_reduced(scenario: str) -> bool:
+    """Whether `quota = reduced` splits otherwise than `sequential`: under label skew with K ≥ 2 only."""
+    found = re.fullmatch(r"skew-(\d+)", scenario)
+    return found is not None and int(found[1]) > 1
 
 
 def stable_settings(values: Hyper | Split) -> dict[str, Any]:

@@ -161,10 +161,15 @@ def split_by_label(
         return scenarios.dirichlet(labels, classes, kind.number, clients, rng)
     if kind.name == "quantity":
         return scenarios.take(labels, scenarios.quantity_counts(labels, classes, kind.number, clients, rng), rng)
-    if split.quota == "sequential":
-        return scenarios.skew_sequential(labels, classes, int(kind.number), clients, rng)
-    shares = scenarios.skew_shares(int(kind.number), clients, classes)
-    return scenarios.take(labels, scenarios.fair_counts(labels, shares, classes), rng)
+    primary = int(kind.number)
+    if split.quota == "fair":
+        shares = scenarios.skew_shares(primary, clients, classes)
+        return scenarios.take(labels, scenarios.fair_counts(labels, shares, classes), rng)
+    if split.quota == "reduced":
+        budget = scenarios.reduced_budget(len(labels), clients, primary)
+    else:
+        budget = scenarios.sequential_budget(len(labels), clients)
+    return scenarios.skew_sequential(labels, classes, primary, clients, budget, rng)
 
 
 def _natural(dataset: Dataset, clients: int, seed: int) -> tuple[list[Indices], list[Indices]]:

@@ -83,14 +83,23 @@ def skew_shares(primary: int, clients: int, classes: int) -> NDArray[np.float64]
     return shares
 
 
+def sequential_budget(samples: int, clients: int) -> int:
+    """Samples of which a client asks for shares, by the paper's text: n/N, rounded down, at least 20."""
+    return max(20, samples // clients)
+
+
+def reduced_budget(samples: int, clients: int, primary: int) -> int:
+    """The budget behind the paper's figures: 2n/(N(K+1)), rounded down, at least 20; n/N with K = 1 primary class."""
+    return max(20, 2 * samples // (clients * (primary + 1)))
+
+
 def skew_sequential(
-    labels: NDArray[np.int64], classes: int, primary: int, clients: int, rng: np.random.Generator
+    labels: NDArray[np.int64], classes: int, primary: int, clients: int, budget: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """As published: client by client until a class is used up, so the last clients may get few samples or none."""
+    """Client by client until a class is used up, so the last clients may get few samples or none."""
     pools = [np.flatnonzero(labels == label) for label in range(classes)]
     for pool in pools:
         rng.shuffle(pool)
-    budget = max(20, len(labels) // clients)
     asked = (skew_shares(primary, clients, classes) * budget).astype(np.int64)
     parts = []
     for wishes in asked:

@@ -8,7 +8,7 @@ from firma.data.scenarios import order
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS
 from firma.results import Result
-from firma.run_facts import ABSENT, Facts, differing, distinct, own_tuning, tuning, unlike, varying
+from firma.run_facts import ABSENT, Facts, differing, distinct, own_tuning, recorded_split, tuning, unlike, varying
 from firma.settings import Split
 from firma.statistics import Statistic, statistic
 from firma.sweep.store import StoredCell
@@ -179,7 +179,7 @@ def _divided(cells: Sequence[StoredCell]) -> Mapping[tuple[tuple[str, Hashable],
     different = unlike([cell.result.config for cell in cells])
     inputs = [name for name in ("data", "code") if len(distinct(cell.inputs.get(name, "") for cell in cells)) > 1]
     for cell in cells:
-        numbers = {**cell.result.config.get("hyper", {}), **cell.result.config.get("split", {})}
+        numbers = {**cell.result.config.get("hyper", {}), **recorded_split(cell.result.config)}
         special: Facts = {name: str(numbers.get(name, ABSENT)) for name in different}
         special |= {name: cell.inputs.get(name, "")[:8] for name in inputs}
         found.setdefault(tuple(special.items()), []).append(cell)

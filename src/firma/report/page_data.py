@@ -18,6 +18,7 @@ from firma.report.board import Board, Mark, Reference, bounds, marks
 from firma.report.groups import Group
 from firma.report.study_tables import command
 from firma.report.table import Entry, Table
+from firma.run_facts import recorded_split
 from firma.settings import Hyper, Split
 from firma.tasks.task import TITLES
 
@@ -101,7 +102,7 @@ def _group(
     switch, place, variant = key
     group, values = board.groups[key], board.values[key]
     config = group.results[0].config
-    recorded = {**config.get("hyper", {}), **config.get("split", {})}
+    recorded = {**config.get("hyper", {}), **recorded_split(config)}
     kind = kinds.setdefault(tuple(str(recorded.get(name, "—")) for name in _SETTINGS), len(kinds))
     shown: list[Any] = []
     for measure in board.measures:

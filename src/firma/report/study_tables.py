@@ -12,6 +12,7 @@ from firma.report.table import NOTHING, Entry, Table, mark_best, number, words
 from firma.report.tables import command as command_of_cell
 from firma.report.tables import slug, versions
 from firma.run_config import command_line
+from firma.run_facts import recorded_split
 from firma.settings import Hyper, Split
 from firma.statistics import LEVEL, MOST_FLIPS, Statistic, seeds_for_flips
 from firma.sweep.store import Failure, StoredCell
@@ -199,7 +200,7 @@ def settings(study: Study) -> Table:
         config = group.results[0].config
         stated = {name: value for name, value in config.get("set", {}).items() if name in study.axes}
         label = " ".join([group.results[0].method, *(f"{name}={value}" for name, value in stated.items())])
-        kinds.setdefault(label, {**config.get("hyper", {}), **config.get("split", {})})
+        kinds.setdefault(label, {**config.get("hyper", {}), **recorded_split(config)})
     names = [*Hyper.model_fields, *Split.model_fields]
     if len(kinds) > _MOST_COLUMNS:
         names = [name for name in names if len({str(each.get(name)) for each in kinds.values()}) > 1]

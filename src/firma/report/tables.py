@@ -12,6 +12,7 @@ from math import hypot
 from firma.data.catalogue import SIZES
 from firma.methods import METHODS, PAPER_METHODS, lookup
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
+from firma.run_facts import recorded_split
 from firma.schedule import passes
 from firma.settings import Hyper, Split
 from firma.statistics import Statistic
@@ -179,7 +180,7 @@ def configuration(cells: Sequence[StoredCell]) -> Table:
     for cell in cells:
         config, method = cell.result.config, cell.result.method
         if method in METHODS:
-            recorded = {**NEUTRAL, **config["hyper"], **config["split"]}
+            recorded = {**NEUTRAL, **config["hyper"], **recorded_split(config)}
             seen.setdefault((str(label(config, method)), method), recorded)
     names = [*Hyper.model_fields, *Split.model_fields]
     shown = sorted(seen, key=lambda each: (each[0], list(METHODS).index(each[1])))

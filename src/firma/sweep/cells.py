@@ -7,6 +7,8 @@ cell would be run again:
 - A column that was added later, and every setting, is part of the key only where it differs from its neutral value:
   the value that computes what was computed before the column or setting existed.
 - Neutral values never change, even when a default does.
+- A value that computes what an older value of its setting computed is written as the older one: `quota = reduced` as
+  `sequential`, wherever the two split alike.
 - Options that are no field of `Cell`, fingerprints of data and hashes of code are part of the key only where there are
   any.
 
@@ -25,7 +27,8 @@ from firma.algorithms.catalogue import reference_of
 from firma.data.catalogue import SIZES, Size
 from firma.methods import lookup, stable_columns
 from firma.models.reference import Reference, parsed
-from firma.settings import NEUTRAL_SETTINGS, Preset, hyper_for, split_for
+from firma.run_facts import recorded_split
+from firma.settings import NEUTRAL_SETTINGS, Preset, budget_is_reduced, hyper_for, split_for
 
 # Raised when the same configuration gives other results than before: all cells are then run again. The stored name of
 # this number is "figures", as in version 0.1.
@@ -84,7 +87,7 @@ def configuration(cell: Cell) -> dict[str, Any]:
         "scenario": cell.scenario,
         "columns": stable_columns(lookup(cell.method)),
         "hyper": decisive(hyper),
-        "split": decisive(split),
+        "split": decisive_split(split, cell.scenario),
         "clients": cell.clients,
         "rounds": cell.rounds,
         "seed": cell.seed,
@@ -95,6 +98,14 @@ def configuration(cell: Cell) -> dict[str, Any]:
 def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any] = NEUTRAL) -> dict[str, Any]:
     """The settings that are part of the key: those that are not neutral."""
     return {name: value for name, value in values.items() if value != neutral[name]}
+
+
+def decisive_split(values: Mapping[str, Any], scenario: str) -> dict[str, Any]:
+    """The settings of a split that are part of the key, by what they compute under this scenario."""
+    found = decisive(values)
+    if found.get("quota") == "reduced" and not budget_is_reduced(scenario):
+        found["quota"] = "sequential"
+    return found
 
 
 def key(cell: Cell) -> str:
@@ -146,7 +157,7 @@ def label(config: Mapping[str, Any], method: str) -> Label:
     settings; they are found in the same way.
     """
     preset, changed = config["preset"], config.get("settings", {})
-    recorded = {**NEUTRAL, **config["hyper"], **config["split"]}
+    recorded = {**NEUTRAL, **config["hyper"], **recorded_split(config)}
     today = hyper_for(method, preset, changed).model_dump() | split_for(preset, changed).model_dump()
     settings = {name: recorded[name] for name in today if name in changed or recorded[name] != today[name]}
     usual = SIZES.get(config["dataset"])
