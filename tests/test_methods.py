@@ -81,7 +81,7 @@ def test_presets_are_those_of_the_spec():
     published = hyper_for("rdfl", "published", {})
     assert (published.retention, published.initial, published.ring_cost) == (1.0, "per-client", "dot")
     assert hyper_for("fibfl", "published", {}).retention == 0.5
-    assert (split_for("published", {}).tests, split_for("published", {}).quota) == ("independent", "sequential")
+    assert (split_for("published", {}).tests, split_for("published", {}).quota) == ("independent", "reduced")
     assert (split_for("paper", {}).tests, split_for("paper", {}).quota) == ("matched", "fair")
     paper = hyper_for("fedrep", "paper", {})
     assert (paper.head_epochs, paper.extractor_epochs, paper.rate, paper.batch) == (2, 2, 0.01, 64)

@@ -6,11 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firma.data.dataset import Dataset, load_dataset
-from firma.data.partition import class_counts, class_proportions, client_inputs, deal, overview
+from firma.data.partition import (
+    class_counts,
+    class_proportions,
+    client_inputs,
+    deal,
+    overview,
+    rows_of_all,
+    split_by_label,
+)
 from firma.data.scenarios import parse, rotated
 from firma.data.user_arrays import natural
 from firma.errors import BadInput
-from firma.settings import Split
+from firma.settings import Split, budget_is_reduced
 
 ALL = Split(min_samples=1)
 SCENARIOS = ("iid", "dir-0.1", "dir-0.8", "skew-1", "skew-2", "quantity-0.5", "rotate-60")
@@ -65,6 +73,54 @@ def test_fair_skew_gives_everyone_the_same_number(data, primary, clients):
     favourites = class_counts(data.y_train, found.train, data.classes).argmax(axis=1)
     wanted = [{(client * primary + k) % data.classes for k in range(primary)} for client in range(clients)]
     assert all(favourite in mine for favourite, mine in zip(favourites, wanted, strict=True))
+
+
+def counted_by_hand(held, primary, clients, budget):
+    """Samples of each class that each client gets: what it asks for, in hundredths of a budget, or what is left."""
+    left, rows = list(held), []
+    for client in range(clients):
+        row = []
+        for label in range(len(held)):
+            place = (label - client * primary) % len(held)  # primary classes first, then secondary ones
+            percent = 55 if place < primary else 20 if place <= 2 * primary else 3
+            row.append(min(percent * budget // 100, left[label]))
+            left[label] -= row[-1]
+        rows.append(row)
+    return rows
+
+
+@fast
+@given(made, st.integers(1, 2), st.integers(1, 8))
+def test_a_sequential_quota_is_a_budget_by_hand(data, primary, clients):
+    held, samples = np.bincount(data.y_train).tolist(), len(data.y_train)
+    budgets = {"sequential": samples / clients, "reduced": 2 * samples / (clients * (primary + 1))}
+    for quota, budget in budgets.items():
+        parts = split_by_label(
+            data.y_train, data.classes, parse(f"skew-{primary}"), clients, Split(quota=quota, min_samples=1), 0
+        )
+        expected = counted_by_hand(held, primary, clients, max(20, int(budget)))
+        assert class_counts(data.y_train, parts, data.classes).tolist() == expected
+
+
+@fast
+@given(made, st.sampled_from(["iid", "dir-0.1", "quantity-0.5", "rotate-60", "skew-1"]), st.integers(1, 8))
+def test_a_reduced_quota_changes_only_skew_with_several_primary_classes(data, scenario, clients):
+    splits = [Split(quota=quota, tests="independent", min_samples=1) for quota in ("sequential", "reduced")]
+    one, other = (rows_of_all(data, parse(scenario), clients, split, 7) for split in splits)
+    for mine, yours in zip([*one[0], *one[1]], [*other[0], *other[1]], strict=True):
+        assert np.array_equal(mine, yours)
+    assert not budget_is_reduced(scenario)
+
+
+def test_a_reduced_quota_gives_digits_the_sizes_that_the_paper_states():
+    """At K = 3 its fifth client has 78 samples; by a budget of n/N the last two have too few to take part."""
+    digits = load_dataset("digits")
+    reduced = overview(digits, "skew-3", 5, "published", {}, 0)
+    assert reduced.train.sum(axis=1).tolist() == [358, 358, 358, 283, 78]
+    assert not reduced.dropped
+    sequential = overview(digits, "skew-3", 5, "published", {"quota": "sequential"}, 0)
+    assert len(sequential.dropped) == 2
+    assert budget_is_reduced("skew-3")
 
 
 @fast
@@ -157,10 +213,12 @@ def test_scenarios_that_are_none(text):
         parse(text)
 
 
-def test_the_published_skew_starves_late_clients():
+def test_skew_by_first_come_first_served_starves_late_clients():
     digits = load_dataset("digits")
+    sequential = overview(digits, "skew-2", 10, "published", {"quota": "sequential"}, 0)
     published = overview(digits, "skew-2", 10, "published", {}, 0)
-    assert published.dropped
+    assert len(sequential.dropped) > len(published.dropped)
+    assert published.train.sum(axis=1).min() < 0.8 * published.train.sum(axis=1).max()
     fair = overview(digits, "skew-2", 10, "paper", {}, 0)
     assert not fair.dropped
     assert len(set(fair.train.sum(axis=1))) == 1

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from firma.data.dataset import load_dataset
+from firma.data.partition import deal
 from firma.paper.published import published
+from firma.settings import split_for
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction" / "deviations.md"
@@ -48,16 +50,23 @@ def test_the_counts_in_the_text_are_those_of_the_runs():
     assert f"**{counted} of the 84 printed figures**, in {cells} of the 42 cells" in text
     after = search().counts_table(search().read(RUNS)).splitlines()[-1].split("|")[2].strip()
     assert f"{counted} to {after}" in text
+    now = search().fits(search().preset())
+    outside, places = search().count_deviating(now), sum(not all(each.fits) for each in now)
+    assert f"**With it, {outside} of the 84 lie outside**, in {places} cells" in text
+    assert f"which is the preset now, to {outside}" in text
+    fedavg = next(each for each in now if (each.method, each.scenario) == ("fedavg", "skew-2"))
+    assert fedavg.fits == (False, True)
+    assert f"outside ({100 * fedavg.ours[0].mean:.1f} ± {100 * fedavg.ours[0].deviation:.1f})" in text
 
 
 def test_only_one_rule_gives_the_three_printed_ring_savings():
     printed = [published().savings["fashion-mnist", f"skew-{primary}"] for primary in (1, 2, 3)]
     rules = [
         rule
-        for rule in (search().PUBLISHED, *search().SHARES)
+        for rule in (search().BASE, *search().SHARES)
         if [search().ring_saving(rule, primary, search().FASHION) for primary in (1, 2, 3)] == printed
     ]
-    assert rules == ["smaller budget"]
+    assert rules == ["reduced"]
 
 
 def test_the_fifth_client_of_digits_has_as_many_samples_as_the_paper_says():
@@ -66,16 +75,35 @@ def test_the_fifth_client_of_digits_has_as_many_samples_as_the_paper_says():
     assert [len(rows) for rows in train] == [358, 358, 358, 283, 78]
 
 
-def test_the_published_recipe_splits_as_the_published_preset():
-    from firma.data.partition import deal
-    from firma.settings import split_for
-
-    recipe = search().Recipe("published", "")
+@pytest.mark.parametrize("quota", ["sequential", "reduced"])
+def test_the_base_and_what_was_found_split_as_the_settings_of_that_name(quota):
+    recipe = search().Recipe("", "", split=quota)
     for scenario in search().ALL:
         train, test = search().rows_of(recipe, scenario)
-        dealt = deal(load_dataset("digits"), scenario, 5, split_for("published", {}), 0)
+        dealt = deal(load_dataset("digits"), scenario, 5, split_for("published", {"quota": quota}), 0)
         assert all(np.array_equal(*pair) for pair in zip(train, dealt.train, strict=True))
         assert all(np.array_equal(*pair) for pair in zip(test, dealt.test, strict=True))
+
+
+def test_the_base_is_every_run_of_the_text_and_the_preset_those_of_the_found_split():
+    cells = {(method, scenario, seed) for method in search().METHODS for scenario in search().ALL for seed in range(5)}
+    for runs in (search().baseline(), search().preset()):
+        assert sorted((run["method"], run["scenario"], run["seed"]) for run in runs) == sorted(cells)
+    sizes = [
+        {tuple(run["train"]) for run in runs if run["scenario"] == "skew-3"}
+        for runs in (search().baseline(), search().preset())
+    ]
+    assert sizes == [{(691, 490, 234)}, {(358, 358, 358, 283, 78)}]
+
+
+def test_the_runs_of_the_preset_are_those_by_which_it_was_found():
+    """FibFL, FibFL+ and FibFL++ at K = 2 and 3, two seeds: the search ran them with rows of its own."""
+    found = {search().name_of(line)[1:]: line for line in search().read(RUNS) if line["recipe"] == "budget, ring"}
+    ours = {search().name_of(line)[1:]: line for line in search().preset()}
+    assert len(found) == 12
+    for name, line in found.items():
+        assert line["train"] == ours[name]["train"]
+        assert np.allclose(line["history"], ours[name]["history"], atol=1e-5), name
 
 
 @pytest.mark.slow

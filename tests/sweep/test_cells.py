@@ -11,6 +11,7 @@ from firma import methods
 from firma.data.catalogue import PUBLIC, SIZES
 from firma.data.dataset import load_dataset
 from firma.methods import COLUMNS, METHODS, NEUTRAL_COLUMNS, Method, lookup, stable_columns
+from firma.run_facts import conditions, unlike
 from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, changed_settings, hyper_for
 from firma.sweep import cells
 from firma.sweep.cells import (
@@ -20,6 +21,7 @@ from firma.sweep.cells import (
     Cell,
     configuration,
     decisive,
+    decisive_split,
     digest,
     key,
     label,
@@ -111,12 +113,65 @@ def test_every_stored_cell_has_the_key_of_its_configuration():
             "scenario": cell.scenario,
             "columns": stable_columns(lookup(result.method)),
             "hyper": decisive(config["hyper"]),
-            "split": decisive(config["split"]),
+            "split": decisive_split(config["split"], cell.scenario),
             "clients": config["clients"] + len(config["dropped"]),
             "rounds": config["rounds"],
             "seed": result.seed,
         }
         assert digest(facts) == cell.key
+
+
+def asked(stored):
+    """The cell whose result was stored."""
+    config = stored.result.config
+    return Cell(
+        stored.dataset, stored.scenario, stored.result.method, stored.preset, stored.result.seed,
+        config["clients"] + len(config["dropped"]), config["rounds"], config.get("settings", {}),
+    )  # fmt: skip
+
+
+def test_every_stored_cell_is_found_by_its_preset_as_it_is_today():
+    for stored in read_cells(EVIDENCE):
+        assert key(asked(stored)) == stored.key, stored.preset
+
+
+@pytest.mark.parametrize("scenario", ["iid", "dir-0.1", "skew-1", "quantity-0.5", "rotate-60", "natural"])
+def test_where_a_reduced_quota_splits_as_a_sequential_one_the_key_is_the_same(scenario):
+    cell = replace(CELL, scenario=scenario, preset="published")
+    sequential, fair = (replace(cell, settings={"quota": quota}) for quota in ("sequential", "fair"))
+    assert configuration(cell)["split"] == {"tests": "independent", "quota": "sequential", "min_samples": 64}
+    assert key(cell) == key(sequential) != key(fair)
+
+
+def test_where_a_reduced_quota_splits_otherwise_the_key_is_another():
+    cell = replace(CELL, scenario="skew-2", preset="published")
+    keys = {key(replace(cell, settings={"quota": quota})) for quota in ("sequential", "reduced", "fair")}
+    assert len(keys) == 3
+    assert key(cell) == key(replace(cell, settings={"quota": "reduced"}))
+
+
+def test_runs_of_the_published_preset_before_it_reduced_the_quota():
+    """At K = 2 and 3 they are labelled by the quota that they had; everywhere else they are runs of the preset."""
+    older = read_cells(EVIDENCE / "sequential")
+    assert {(cell.dataset, cell.scenario) for cell in older} == {("digits", "skew-2"), ("digits", "skew-3")}
+    for cell in older:
+        called = label(cell.result.config, cell.result.method)
+        assert str(called) == "published quota=sequential"
+        assert key(replace(asked(cell), settings=called.settings)) == cell.key
+        assert key(asked(cell)) != cell.key
+    recorded = next(cell for cell in read_cells(EVIDENCE) if cell.preset == "published" and cell.scenario == "iid")
+    config = recorded.result.config
+    assert config["split"]["quota"] == "sequential"
+    today = config | {"split": config["split"] | {"quota": "reduced"}}
+    assert label(config, "fedavg") == label(today, "fedavg")
+    assert conditions(config) == conditions(today)
+    assert unlike([config, today]) == {}
+    chosen = config | {"set": {"quota": "sequential"}, "settings": {"quota": "sequential"}}
+    assert str(label(chosen, "fedavg")) == "published quota=sequential"
+    published = [cell.result.config for cell in read_cells(EVIDENCE) if cell.preset == "published"]
+    assert {conditions(each)["quota"] for each in published} == {"reduced"}
+    skewed = {"scenario": "skew-2"}
+    assert unlike([config | skewed, today | skewed]) == {"quota": ["sequential", "reduced"]}
 
 
 def test_sizes_are_those_of_the_data_sets():
