@@ -160,14 +160,14 @@ def test_runs_of_the_published_preset_before_it_reduced_the_quota():
         assert key(replace(asked(cell), settings=called.settings)) == cell.key
         assert key(asked(cell)) != cell.key
     recorded = next(cell for cell in read_cells(EVIDENCE) if cell.preset == "published" and cell.scenario == "iid")
-    config = recorded.result.config
+    config, method = recorded.result.config, recorded.result.method
     assert config["split"]["quota"] == "sequential"
     today = config | {"split": config["split"] | {"quota": "reduced"}}
-    assert label(config, "fedavg") == label(today, "fedavg")
+    assert str(label(config, method)) == str(label(today, method)) == "published"
     assert conditions(config) == conditions(today)
     assert unlike([config, today]) == {}
     chosen = config | {"set": {"quota": "sequential"}, "settings": {"quota": "sequential"}}
-    assert str(label(chosen, "fedavg")) == "published quota=sequential"
+    assert str(label(chosen, method)) == "published quota=sequential"
     published = [cell.result.config for cell in read_cells(EVIDENCE) if cell.preset == "published"]
     assert {conditions(each)["quota"] for each in published} == {"reduced"}
     skewed = {"scenario": "skew-2"}
