@@ -537,8 +537,7 @@ def recipes_table(lines: Sequence[Mapping[str, Any]]) -> str:
 def savings_table() -> str:
     """Ring savings of Fashion-MNIST by rule; they need no training."""
     rows = [
-        [rule, *(f"{ring_saving(rule, primary, FASHION):.1f}" for primary in (1, 2, 3))]
-        for rule in (BASE, *SHARES)
+        [rule, *(f"{ring_saving(rule, primary, FASHION):.1f}" for primary in (1, 2, 3))] for rule in (BASE, *SHARES)
     ]
     printed_ones = published().savings
     rows.insert(0, ["printed", *(f"{printed_ones['fashion-mnist', scenario]:.1f}" for scenario in SKEW)])
