@@ -130,8 +130,7 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     """
     if config.scenario is not None:
         parse(config.scenario)
-    rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
-    rows = [resolved(row) for row in rows]
+    rows = _rows(config)
     model = model_spec(config.model, config.model_set, config.head)
     settings = run_settings(model, config.settings)
     numbers = [hyper_for(row, config.preset, settings) for row in rows]
@@ -143,6 +142,10 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
     check_trackers(config.tensorboard, config.mlflow)
     dataset = load_dataset(config.dataset, task=config.task, on_progress=on_progress)
     task = _task(config, dataset)
+    if config.method is None:
+        config = config.with_method(dataset.task)
+        rows = _rows(config)
+        numbers = [hyper_for(row, config.preset, settings) for row in rows]
     if split.standardise == "none":
         warn_of_scales(dataset)
     if split.scored_on == "validation":
@@ -279,6 +282,12 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise BadInput(f"device = {name!r}: not available on this machine ({str(error).splitlines()[0]})") from None
     return device
+
+
+def _rows(config: RunConfig) -> list[Method]:
+    """The rows of the design table that are trained, with their algorithms."""
+    rows = [lookup(each) if isinstance(each, str) else _own(each) for each in config.methods]
+    return [resolved(row) for row in rows]
 
 
 def _own(row: Method) -> Method:
