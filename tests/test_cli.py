@@ -52,7 +52,7 @@ def test_cli_and_python_agree(command):
 
     _, out, _ = command("run", "--scenario", "dir-0.1", "--seed", "3", "--json", *QUICK)
     settings = {"extractor_epochs": 1, "epochs": 1}
-    result = package.run("digits", "dir-0.1", "fibfl++", rounds=2, seed=3, settings=settings)
+    result = package.run("digits", "dir-0.1", "frame", rounds=2, seed=3, settings=settings)
     assert json.loads(out)["results"][0]["history"] == result.history.tolist()
 
 

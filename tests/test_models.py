@@ -472,7 +472,7 @@ def test_an_adapter_is_shared_and_its_frozen_base_stays(folder):
 
 
 def test_a_saved_result_gives_its_model_back(folder):
-    options = {"scenario": "iid", "clients": 2, "rounds": 1, "settings": QUICK}
+    options = {"scenario": "iid", "method": "fibfl++", "clients": 2, "rounds": 1, "settings": QUICK}
     for model, more in (
         ("mynet:whole", {"head": "fc", "model_set": {"width": 5}}),
         ("cnn", {"model_set": {"width": 4}}),

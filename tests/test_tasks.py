@@ -25,6 +25,7 @@ from firma.errors import BadInput
 from firma.metrics import gini, jain, summarise
 from firma.results import from_dict
 from firma.seeds import generator
+from firma.sweep.grid import expand
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.losses import own_function, own_metrics
 from firma.tasks.scores import classification, gate_score, multi_label, regression, scores
@@ -375,6 +376,21 @@ def test_every_method_learns(task, y, method):
     assert "do not support" in result.backend
     assert result.config["task"] == task
     assert result.config["scenario"] == "dir-0.5"
+
+
+@pytest.mark.parametrize(
+    ("y", "method"),
+    [(TAGS[:, 0], "frame"), (PRICE, "fibfl++"), (TAGS, "fibfl++")],
+    ids=["classes", "numbers", "labels"],
+)
+def test_without_a_name_the_method_follows_the_task(y, method, tmp_path):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = firma.run((X, y), clients=3, rounds=1, scenario="iid")
+        np.savez(tmp_path / "own.npz", x=X, y=y)
+        (cell,) = expand({"dataset": str(tmp_path / "own.npz"), "rounds": 1}, {}).cells
+    assert (result.method, cell.method) == (method, method)
+    assert not [each for each in said if "private head" in str(each.message)]
 
 
 def test_two_classes_work_by_default():

@@ -1,7 +1,7 @@
 """FIRMA: server-free federated learning on a ring.
 
 >>> import firma
->>> result = firma.run(dataset="digits", scenario="dir-0.1", method="fibfl++", clients=5, rounds=10, seed=0)
+>>> result = firma.run(dataset="digits", scenario="dir-0.1", method="frame", clients=5, rounds=10, seed=0)
 >>> result.metrics["mean_accuracy"]  # doctest: +SKIP
 
 Names are imported on first use, so `import firma` is quick; torch is loaded when something needs it.

@@ -124,7 +124,11 @@ _ROWS = (
 )
 # fmt: on
 METHODS: Mapping[str, Method] = {row.name: replace(row, base=row.name) for row in _ROWS}
-DEFAULT_METHOD = "fibfl++"
+# What is trained where no method is named: in a simulation by the task, since a frame has one vector for each class; on a
+# real ring the method that sends nothing but extractors (with frame, an average of class shares goes with them).
+DEFAULT_METHOD = "frame"
+METHOD_WITHOUT_CLASSES = "fibfl++"
+RING_METHOD = "fibfl++"
 # What a real ring takes that bears liars among its members, where its file names no method: the cheapest of those that keep
 # honest accuracy, measured in docs/robustness.md. After the warm-up every extractor comes straight from its origin.
 ROBUST_METHOD = "fibfl++:topology=complete,weights=metropolis,retention=none,gate=no,order=given,combine=clipped"

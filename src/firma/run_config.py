@@ -11,7 +11,7 @@ import textwrap
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field, fields
+from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from firma.errors import BadInput, unknown
 from firma.live_log import LivePlace
-from firma.methods import DEFAULT_METHOD, Method, spelled_out
+from firma.methods import DEFAULT_METHOD, METHOD_WITHOUT_CLASSES, Method, spelled_out
 from firma.settings import AttackName, BackendName, EngineName, Preset, Standardise, Wire, sentence
 from firma.tasks.task import TaskChoice
 
@@ -63,12 +63,13 @@ class RunConfig:
         ),
     ] = None
     method: Annotated[
-        str | Method | Sequence[str | Method],
+        str | Method | Sequence[str | Method] | None,
         Field(
             description="A method (firma methods lists them), one with changed columns such as fibfl++:order=given, "
-            "paper for the seven of the paper's study, or all; repeatable."
+            "paper for the seven of the paper's study, or all; repeatable. "
+            f"Default: {DEFAULT_METHOD}; {METHOD_WITHOUT_CLASSES} for regression and for several labels per sample."
         ),
-    ] = DEFAULT_METHOD
+    ] = None
     _: KW_ONLY
     clients: Annotated[
         int | None,
@@ -295,8 +296,14 @@ class RunConfig:
     @property
     def methods(self) -> tuple[str | Method, ...]:
         """The methods asked for, one after another; `all` stands for every row, `paper` for those of the paper."""
-        asked = (self.method,) if isinstance(self.method, str | Method) else tuple(self.method)
-        return spelled_out(asked)
+        asked = DEFAULT_METHOD if self.method is None else self.method
+        return spelled_out((asked,) if isinstance(asked, str | Method) else tuple(asked))
+
+    def with_method(self, task: str) -> "RunConfig":
+        """The configuration itself; where it names no method, with the default of the task."""
+        if self.method is not None:
+            return self
+        return replace(self, method=DEFAULT_METHOD if task == "classification" else METHOD_WITHOUT_CLASSES)
 
     def as_options(self) -> dict[str, Any]:
         """The options as plain data, by the names that a TOML file uses."""
@@ -414,7 +421,7 @@ def _reference(source: str | Callable[..., Any]) -> str:
 
 def _check_types(config: RunConfig) -> None:
     """Refuse what pydantic would accept or would explain badly."""
-    if not isinstance(config.method, str | Method | list | tuple):
+    if config.method is not None and not isinstance(config.method, str | Method | list | tuple):
         raise BadInput(f"method = {config.method!r}: must be a name, a firma.Method, or a list of these")
     for name in ("clients", "rounds", "seed", "seeds", "workers", "recover", "attackers"):
         if isinstance(value := getattr(config, name), bool):

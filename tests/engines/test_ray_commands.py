@@ -227,7 +227,9 @@ def test_a_package_that_workers_lack_is_one_sentence(command, cluster, tmp_path,
     with modules_of(write_models(installed)):
         monkeypatch.syspath_prepend(installed)
         monkeypatch.chdir(tmp_path)
-        code, _, err = command("run", *FAST, "--model", "mynet:build", "--engine", "ray", "--workers", "1")
+        code, _, err = command(
+            "run", *FAST, "--method", "fibfl", "--model", "mynet:build", "--engine", "ray", "--workers", "1"
+        )
     assert (code, err.splitlines()[-1]) == (
         2,
         "firma: engine = 'ray': a worker cannot import 'layers', which the model needs; install it on every node",
@@ -244,7 +246,7 @@ def test_the_command_of_the_page_about_models_runs(command, cluster, tmp_path):
         for words in shown.commands:
             code, out, err = command(*words[1:])
             assert code == 0, err
-            assert "fibfl++" in out
+            assert "frame" in out
 
 
 def live_lines(folder, *but):

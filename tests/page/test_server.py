@@ -80,7 +80,7 @@ def test_the_files_of_the_pages_are_part_of_the_package():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["firma"]
     folder = ROOT / "src" / "firma"
     packed = {each for pattern in wanted for each in folder.glob(pattern)}
-    assert {folder / "page" / "static" / name for name in (*PAGES, "frame.html", *STATIC)} <= packed
+    assert {folder / "page" / "static" / name for name in (*PAGES, "shell.html", *STATIC)} <= packed
 
 
 def test_other_methods_names_and_paths_are_refused():

@@ -57,6 +57,18 @@ def test_training_alone_may_be_enough():
     assert any("training alone" in warning for warning in found.warnings)
 
 
+def test_methods_are_compared_where_the_default_was_run_and_its_absence_is_said():
+    """Over all data sets of a scenario, those without a run of the default would hide it."""
+    table = runs("recommended", frame=0.9)["recommended"]
+    some = {key: value for key, value in table.statistics.items() if key[2] != "frame" or key[0] == "digits"}
+    found = advise(Profile(LARGE, "iid", True), published(), {"recommended": ResultTable("recommended", some)})
+    assert (found.method, found.over_local.datasets) == ("frame", 1)
+    assert found.own_reasons[0].startswith("accuracy in our runs (digits): frame 90.0%, ")
+    found = advise(Profile(LARGE, "iid", True, "mnist"), published(), {"recommended": ResultTable("recommended", some)})
+    assert found.method != "frame"
+    assert found.own_reasons[1] == "frame, the default, has not been run here"
+
+
 def test_without_a_data_set_it_is_the_mean_of_all():
     found = advise(Profile(LARGE, "skew-1", False), published(), runs(fibfl__=0.9))
     assert found.over_fedavg.datasets == 4

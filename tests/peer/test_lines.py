@@ -109,7 +109,8 @@ def test_a_member_that_is_alive_and_delivers_nothing_is_left_out(lines, members,
     assert left < 1.5 + 3 * PATIENCE
     for name in ("ant", "cat"):
         assert any(
-            text.startswith("bee is left out of view 2: nothing arrives in time between it and") for text in notices(world, name)
+            text.startswith("bee is left out of view 2: nothing arrives in time between it and")
+            for text in notices(world, name)
         )
 
 

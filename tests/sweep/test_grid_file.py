@@ -61,7 +61,7 @@ def test_grid_tables_are_products_of_their_own_on_top_of_what_they_share(tmp_pat
 
 
 def test_one_run_needs_no_list(tmp_path):
-    assert names(grid(tmp_path, "")) == ["method=fibfl++ seed=0"]
+    assert names(grid(tmp_path, "")) == ["method=frame seed=0"]
     assert (
         len(grid(tmp_path, 'method = "paper"').cells) == len(grid(tmp_path, 'method = ["paper", "local"]').cells) == 7
     )
@@ -205,7 +205,7 @@ def test_models_of_your_own_are_axes_and_known_by_their_code(tmp_path, monkeypat
     (tmp_path / "models_of_a_grid.py").write_text(MODEL)
     text = 'model = "models_of_a_grid:build"\nmodel-set = {width = [4, 8]}\nclients = 2\nrounds = 1'
     found = grid(tmp_path, text)
-    assert names(found) == ["method=fibfl++ model_set.width=4 seed=0", "method=fibfl++ model_set.width=8 seed=0"]
+    assert names(found) == ["method=frame model_set.width=4 seed=0", "method=frame model_set.width=8 seed=0"]
     before = [key(cell) for cell in found.cells]
     assert len(set(before)) == 2
     assert list(found.cells[0].code) == ["models_of_a_grid.py"]

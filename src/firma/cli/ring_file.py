@@ -8,7 +8,7 @@ import typer
 from firma.cli.options import HEAD_HELP, MODEL_HELP, WIRE_HELP, Changes, Json, ModelChanges, changes, model_changes
 from firma.cli.peer_options import needs_extra
 from firma.errors import BadInput
-from firma.methods import DEFAULT_METHOD
+from firma.methods import RING_METHOD
 
 if TYPE_CHECKING:
     from firma.peer.ring_file import Ring
@@ -44,7 +44,7 @@ def ring_file(
         str | None,
         typer.Option(
             help="A method on a ring or a graph that shares extractors only. Default: a robust one where members may "
-            f"lie (--insiders), else {DEFAULT_METHOD}."
+            f"lie (--insiders), else {RING_METHOD}."
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Number of rounds.")] = 10,

@@ -19,7 +19,7 @@ from firma.cli.options import (
     changes,
     model_changes,
 )
-from firma.methods import DEFAULT_METHOD, GRAPH_METHOD, GRAPHS, lookup
+from firma.methods import GRAPH_METHOD, GRAPHS, RING_METHOD, lookup
 
 
 def topology(
@@ -38,7 +38,7 @@ def topology(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"The method whose weights, passes and retention are used. Default: {DEFAULT_METHOD}; with --topology "
+            help=f"The method whose weights, passes and retention are used. Default: {RING_METHOD}; with --topology "
             f"{GRAPH_METHOD}. On a topology that is not its own it has Metropolis weights.",
             autocompletion=completion.methods,
         ),
@@ -67,7 +67,7 @@ def topology(
     from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
 
-    row = lookup(method or (GRAPH_METHOD if topology else DEFAULT_METHOD))
+    row = lookup(method or (GRAPH_METHOD if topology else RING_METHOD))
     if not topology and row.topology in GRAPHS:
         topology = [row.topology]
     with reading() as show:

@@ -203,8 +203,8 @@ def _handler(source: Source, host: str, token: str, stop: threading.Event) -> ty
 
 def whole_page(name: str) -> bytes:
     """A page: what all pages share, around what `name` holds; its script has its name."""
-    frame, script = static("frame.html"), name.replace(".html", ".js")
-    return frame.replace(b"{script}", script.encode()).replace(b"{content}", static(name).rstrip())
+    shell, script = static("shell.html"), name.replace(".html", ".js")
+    return shell.replace(b"{script}", script.encode()).replace(b"{content}", static(name).rstrip())
 
 
 def _known_host(header: str, host: str) -> bool:

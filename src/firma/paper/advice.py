@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 
 from firma.data.catalogue import SIZES
-from firma.methods import METHODS, lookup, properties
+from firma.methods import DEFAULT_METHOD, METHODS, lookup, properties
 from firma.mixing.kind import kind_of
 from firma.paper.federation_profile import Profile, heterogeneity, saving
 from firma.paper.grid import DATASETS, FULL
@@ -63,7 +63,8 @@ def advise(profile: Profile, paper: ResultTable, own: Mapping[str, ResultTable])
     """Our own runs decide if they cover this scenario, otherwise the paper's rules do; `source` says which."""
     rules = paper_choice(profile)
     table = next((own[name] for name in _PREFERRED if name in own), None)
-    ranked = _ranking(table, profile) if table is not None else []
+    cases = _covered(table, profile) if table is not None else []
+    ranked = _ranking(table, cases) if table is not None else []
     method = ranked[0][0] if ranked else rules[0]
     private = [name for name, _ in ranked if _private(name)]
     measured = table if ranked else None
@@ -74,9 +75,9 @@ def advise(profile: Profile, paper: ResultTable, own: Mapping[str, ResultTable])
         agree=method in rules if ranked else None,
         paper=rules,
         paper_reasons=_paper_reasons(profile, paper),
-        own_reasons=_own_reasons(ranked, table),
-        over_local=_gain(measured, profile, method, "local"),
-        over_fedavg=_gain(measured, profile, method, "fedavg"),
+        own_reasons=_own_reasons(ranked, table, cases),
+        over_local=_gain(measured, cases, method, "local"),
+        over_fedavg=_gain(measured, cases, method, "fedavg"),
         saving_percent=saving(profile.counts),
         bytes_per_round=_traffic(method, profile),
         heterogeneity=heterogeneity(profile.counts),
@@ -102,19 +103,24 @@ def _cases(profile: Profile) -> list[Case]:
     return [(name, profile.scenario) for name in names if name is not None]
 
 
-def _ranking(table: ResultTable, profile: Profile) -> list[tuple[str, float]]:
-    """Methods by mean accuracy, best first, over the cases in which all of them were run."""
+def _covered(table: ResultTable, profile: Profile) -> list[Case]:
+    """The cases that can be compared: with runs of fedavg and of training alone, and of the default if it has any."""
     run = [case for case in _cases(profile) if table.get(case, "local") and table.get(case, "fedavg")]
-    names = [name for name in METHODS if run and all(table.get(case, name) for case in run)]
-    scores = {name: mean(table.methods(case)[name].mean for case in run) for name in names}
+    return [case for case in run if table.get(case, DEFAULT_METHOD)] or run
+
+
+def _ranking(table: ResultTable, cases: Sequence[Case]) -> list[tuple[str, float]]:
+    """Methods by mean accuracy, best first; those that were run in all of these cases."""
+    names = [name for name in METHODS if cases and all(table.get(case, name) for case in cases)]
+    scores = {name: mean(table.methods(case)[name].mean for case in cases) for name in names}
     return sorted(scores.items(), key=lambda item: -item[1])
 
 
-def _gain(table: ResultTable | None, profile: Profile, method: str, than: str) -> Gain | None:
+def _gain(table: ResultTable | None, cases: Sequence[Case], method: str, than: str) -> Gain | None:
     if table is None:
         return None
     found = []
-    for case in _cases(profile):
+    for case in cases:
         one, other = table.get(case, method), table.get(case, than)
         if one is not None and other is not None:
             found.append(100 * (one.mean - other.mean))
@@ -147,12 +153,15 @@ def _paper_reasons(profile: Profile, paper: ResultTable) -> list[str]:
     return reasons
 
 
-def _own_reasons(ranked: Sequence[tuple[str, float]], table: ResultTable | None) -> list[str]:
+def _own_reasons(ranked: Sequence[tuple[str, float]], table: ResultTable | None, cases: Sequence[Case]) -> list[str]:
     if table is None:
         return ["there are no runs with the recommended or the paper's numbers"]
     if not ranked:
         return ["our runs do not cover this scenario"]
-    return ["accuracy in our runs: " + ", ".join(f"{name} {100 * score:.1f}%" for name, score in ranked)]
+    where = ", ".join(dataset for dataset, _ in cases)
+    scores = ", ".join(f"{name} {100 * score:.1f}%" for name, score in ranked)
+    missing = [] if DEFAULT_METHOD in dict(ranked) else [f"{DEFAULT_METHOD}, the default, has not been run here"]
+    return [f"accuracy in our runs ({where}): {scores}", *missing]
 
 
 def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str]:

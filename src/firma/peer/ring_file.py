@@ -14,7 +14,7 @@ from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp, check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import DEFAULT_METHOD, ROBUST_METHOD, Method, lookup, own_algorithm
+from firma.methods import RING_METHOD, ROBUST_METHOD, Method, lookup, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, checked_name, run_settings
@@ -119,7 +119,7 @@ class Ring(BaseModel):
     model_config = _STRICT
 
     federation: str = Field(min_length=1, max_length=200)
-    method: str = DEFAULT_METHOD
+    method: str = RING_METHOD
     rounds: int = Field(10, ge=1, le=1_000_000)
     seed: int = Field(0, ge=0)
     preset: Preset = "recommended"

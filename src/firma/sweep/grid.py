@@ -196,6 +196,7 @@ class _Source:
     scenario: str
     size: Size
     fingerprint: str = ""  # of the user's own data
+    task: str = "classification"
 
 
 @dataclass(frozen=True)
@@ -205,13 +206,21 @@ class _Known:
     sources: dict[tuple[str, TaskChoice], _Source] = field(default_factory=dict)
     models: dict[str, tuple[ModelSpec, dict[str, str]]] = field(default_factory=dict)
 
+    def source(self, dataset: str, task: TaskChoice) -> _Source:
+        """A data set, looked at once."""
+        if (dataset, task) not in self.sources:
+            self.sources[dataset, task] = _source(dataset, task)
+        return self.sources[dataset, task]
+
 
 def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
     """The cell of one combination of options, with the defaults of its data set filled in."""
-    config = from_options(options)
+    config, models = from_options(options), known.models
+    if config.method is None and isinstance(config.dataset, str):
+        config = config.with_method(known.source(config.dataset, config.task).task)
     if not isinstance(config.method, str) or not isinstance(config.dataset, str):
         raise BadInput(f"method = {config.method!r} and dataset = {config.dataset!r}: must be text")
-    others, sources, models = _other_options(config), known.sources, known.models
+    others = _other_options(config)
     resolved(lookup(config.method))
     wanted = repr((config.model, config.model_set, config.head, config.loss, config.metric, config.method))
     if wanted not in models:
@@ -225,10 +234,7 @@ def _cell(options: Mapping[str, Any], known: _Known) -> Cell:
         parse(config.scenario)
     if config.drift is not None:
         parse_drift(config.drift)
-    data = (config.dataset, config.task)
-    if data not in sources:
-        sources[data] = _source(*data)
-    source = sources[data]
+    source = known.source(config.dataset, config.task)
     return Cell(
         config.dataset, config.scenario or source.scenario, config.method, config.preset, config.seed,
         config.clients or source.size.clients, config.rounds or source.size.rounds, dict(config.settings), others,
@@ -254,7 +260,7 @@ def _source(dataset: str, task: TaskChoice) -> _Source:
         return _Source("skew-1", SIZES[dataset])
     found = load_dataset(dataset, task=task)
     size = Size(len(found.y_train), found.shape, found.classes, found.clients, found.rounds)
-    return _Source(default_scenario(found), size, fingerprint(dataset))
+    return _Source(default_scenario(found), size, fingerprint(dataset), found.task)
 
 
 def fingerprint(dataset: str) -> str:

@@ -18,13 +18,13 @@ import numpy as np
 from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import Dataset, load_dataset
 from firma.errors import BadInput
-from firma.experiment import OnRound, run
+from firma.experiment import run
 from firma.methods import lookup
 from firma.models.catalogue import mlp
 from firma.models.reference import sources, user_modules
 from firma.results import Result
 from firma.ring_cost import ring_report
-from firma.run_config import option_fields
+from firma.run_config import OnRound, option_fields
 from firma.schedule import phases, warmup_rounds
 from firma.settings import hyper_for
 from firma.sweep.cells import Cell, references
