@@ -27,8 +27,9 @@ def test_every_scenario_runs_on_digits(scenario, preset):
 
 
 def test_published_preset_drops_clients_below_a_batch_and_default_keeps_all():
-    published = firma.run("digits", "skew-3", "local", rounds=1, preset="published", settings=QUICK)
-    assert published.config["dropped"]
+    by_text = {**QUICK, "quota": "sequential"}
+    published = firma.run("digits", "skew-3", "local", rounds=1, preset="published", settings=by_text)
+    assert published.config["dropped"] == [3, 4]
     fair = firma.run("digits", "skew-3", "local", rounds=1, settings=QUICK)
     assert fair.config["dropped"] == []
     assert len(set(fair.config["samples"])) == 1
