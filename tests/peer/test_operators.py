@@ -200,7 +200,7 @@ def test_a_site_that_has_all_rounds_stays_for_one_that_has_not(crew):
     """With two members, the one that lacks the last round cannot complete it alone."""
     ring = crew(2, 3)
     ring.start(0, ("hold after save", 2))
-    ring.start(1, ("before save", 2))
+    ring.start(1, ("one by one",), ("before save", 2))  # ant has its message before it dies
     assert ring.finish(1) == [-signal.SIGKILL]
     ring.wait(lambda: has_saved(ring, 0, 3), "ant has saved the last round")
     ring.kill(0)
