@@ -79,6 +79,8 @@ def test_frame_has_lost_nowhere_yet():
     assert all(table.get(case, "frame").seeds == (10 if case[0] == "digits" else 1) for case in cases)
     lost = {(case, other) for case in cases for other in RIVALS if higher("frame", other)(table, case) is False}
     assert not lost
+    run = sum(table.get(case, "fedrep") is not None for case in CASES)
+    assert f"clearly below no method that was run there (`fedrep` in {run})" in " ".join(README.split())
     said = " ".join(FINDINGS.split())
     means = {
         method: 100 * fmean(table.get(("digits", each), method).mean for each in SCENARIOS)

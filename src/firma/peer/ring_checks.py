@@ -209,7 +209,7 @@ def _check_model(ring: "Ring") -> None:
         raise BadInput(f"ring file: {error}") from None
     if task.model == "mlp" and task.model_set:
         name = next(iter(task.model_set))
-        raise BadInput(f"ring file: {name} of model mlp belongs into [set], not into [task.model_set]")
+        raise BadInput(f"ring file: {name} of model mlp belongs in [set], not in [task.model_set]")
     if task.is_own_code and not (task.files and task.layout):
         raise BadInput(
             f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
@@ -224,4 +224,4 @@ def _check_model(ring: "Ring") -> None:
         if any(isinstance(each, float) and not math.isfinite(each) for each in every):
             raise BadInput(f"ring file: model_set.{name} = {value}: must be finite")
         if not all(isinstance(each, bool | int | float | str) for each in every):
-            raise BadInput(f"ring file: model_set.{name} = {value}: must be a number, text, a truth value, or a list")
+            raise BadInput(f"ring file: model_set.{name} = {value}: must be a number, a string, true, false, or a list")

@@ -22,7 +22,7 @@ def settings(algorithm: object) -> str:
         if not _is_plain(value):
             raise BadInput(
                 f"algorithm {type(algorithm).__qualname__}: its setting {name!r} is of type {type(value).__name__}; "
-                "settings identify a run and must be numbers, text, truth values, None, or tuples of these"
+                "settings identify a run and must be numbers, strings, True, False, None, or tuples of these"
             )
     return ", ".join(f"{name}={value!r}" for name, value in found.items())
 
