@@ -199,10 +199,10 @@ def test_a_label_is_the_recorded_preset_and_the_recorded_changes():
 
 
 def test_a_label_does_not_guess_another_preset_from_the_numbers():
-    numbers = hyper_for("fedavg", "recommended", {}).model_dump()
-    found = config(epochs=numbers["epochs"])
+    numbers = hyper_for("local", "recommended", {}).model_dump()
+    found = config("local", epochs=numbers["epochs"])
     assert found["hyper"] == numbers
-    assert str(label(found, "fedavg")) == "paper epochs=10"
+    assert str(label(found, "local")) == "paper epochs=10"
 
 
 def test_a_label_states_the_numbers_of_a_preset_that_has_changed_since():

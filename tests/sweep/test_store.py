@@ -34,10 +34,11 @@ def lines(folder):
 def test_every_cell_of_version_0_1_is_there_with_its_content():
     """987 cells of version 0.1's evidence folder, and 18 that were run with that version elsewhere.
 
-    Those of label skew by the budget of the paper's text, 70, are in a folder of their own.
+    Those of label skew by the budget of the paper's text, 70, and those of the recommended preset with a constant
+    learning rate are in folders of their own.
     """
-    found = [line for folder in (EVIDENCE, EVIDENCE / "sequential") for each in lines(folder).values() for line in each]
-    texts = sorted(found)
+    folders = (EVIDENCE, EVIDENCE / "sequential", EVIDENCE / "constant-rate")
+    texts = sorted(line for folder in folders for each in lines(folder).values() for line in each)
     of_0_1 = [text for text in texts if json.loads(text)["config"]["versions"]["firma"] == "0.1.0"]
     assert len(of_0_1) == 1005
     assert (
@@ -172,8 +173,8 @@ def test_a_folder_without_results_is_refused(tmp_path):
 
 
 def test_the_same_numbers_under_two_presets_are_run_once_and_shown_under_both(tmp_path):
-    ours = Cell("digits", "iid", "fedavg", "paper", 0, 5, 1, {"epochs": 10})
-    theirs = Cell("digits", "iid", "fedavg", "recommended", 0, 5, 1)
+    ours = Cell("digits", "iid", "local", "paper", 0, 5, 1, {"epochs": 10})
+    theirs = Cell("digits", "iid", "local", "recommended", 0, 5, 1)
     run(tmp_path, [ours])
     assert missing([ours, theirs], tmp_path) == [theirs]
     with writing(tmp_path):
