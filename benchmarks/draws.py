@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from firma.engines.client_group import ClientGroup, cores
+from firma.engines.client_group import ClientGroup
 from firma.engines.engine import Federation
+from firma.engines.worker_pool import cores
 from firma.methods import METHODS
 from firma.models import SplitModel
 from firma.seeds import generator, torch_seed

@@ -16,7 +16,7 @@ from statistics import median
 
 import torch
 
-from firma.engines.client_group import WorkerPool, cores
+from firma.engines.worker_pool import WorkerPool, cores
 from firma.mixing.matrix_blocks import Blocks, apply
 from firma.mixing.ring import all_passes
 from firma.mixing.weights import pair, ring_row

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from firma.engines.client_group import cores
+from firma.engines.worker_pool import cores
 from firma.errors import BadInput
 
 Item = TypeVar("Item")

@@ -13,7 +13,7 @@ from torch import Tensor
 from firma.algorithms.catalogue import algorithm_of
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.standardise import Standardiser, fit_standardiser
-from firma.engines.client_group import WorkerPool
+from firma.engines.worker_pool import WorkerPool
 from firma.errors import BadInput
 from firma.models.architecture import digest
 from firma.models.build import with_data
