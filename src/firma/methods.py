@@ -176,36 +176,38 @@ PAPER_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
 }
 # Chosen on validation data, the same tries for every method of the comparison: docs/methods.md. The others have the
 # numbers of the one that trains as they do.
-_SHORT_COSINE: Mapping[str, float | str] = {"schedule": "cosine", "local_steps": 300}
-_TRAINS_AS_FEDAVG = {"rate": 0.01, "epochs": 10, "schedule": "cosine"}
-_TRAINS_AS_FEDREP = {"rate": 0.01, **_SHORT_COSINE, "weight_decay": 0.03}
-_TRAINS_AS_RDFL = {"rate": 0.01, "epochs": 10, **_SHORT_COSINE, "weight_decay": 0.03}
-_TRAINS_AS_FIBFL = {"rate": 0.001, "head_epochs": 1, "extractor_epochs": 10, **_SHORT_COSINE, "weight_decay": 0.3}
+_LIKE_FEDAVG: dict[str, float | str] = {"rate": 0.01, "schedule": "cosine", "epochs": 10}
+_LIKE_FEDREP: dict[str, float | str] = {"rate": 0.01, "schedule": "cosine", "local_steps": 300, "weight_decay": 0.03}
+_LIKE_RDFL = _LIKE_FEDREP | {"epochs": 10}
+_LIKE_FIBFL: dict[str, float | str] = {
+    "rate": 0.001, "schedule": "cosine", "local_steps": 300, "weight_decay": 0.3,
+    "head_epochs": 1, "extractor_epochs": 10,
+}  # fmt: skip
 RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "local": {"rate": 0.01, "epochs": 10},
-    "fedavg": _TRAINS_AS_FEDAVG,
-    "fedrep": _TRAINS_AS_FEDREP | {"head_epochs": 5, "extractor_epochs": 5},
-    "rdfl": _TRAINS_AS_RDFL,
-    "fibfl": _TRAINS_AS_FIBFL,
-    "fibfl+": _TRAINS_AS_FIBFL,
-    "fibfl++": _TRAINS_AS_FIBFL,
+    "fedavg": _LIKE_FEDAVG,
+    "fedrep": _LIKE_FEDREP | {"head_epochs": 5, "extractor_epochs": 5},
+    "rdfl": _LIKE_RDFL,
+    "fibfl": _LIKE_FIBFL,
+    "fibfl+": _LIKE_FIBFL,
+    "fibfl++": _LIKE_FIBFL,
     "frame": _FRAME,
-    "scaffold": _TRAINS_AS_FEDAVG,
-    "fednova": _TRAINS_AS_FEDAVG,
-    "ditto": _TRAINS_AS_FEDAVG,
-    "apfl": _TRAINS_AS_FEDAVG,
-    "pfedme": _TRAINS_AS_FEDAVG | _ENVELOPE,
-    "per-fedavg": _TRAINS_AS_FEDAVG,
-    "feddbe": _TRAINS_AS_FEDAVG,
-    "gradient-tracking": _TRAINS_AS_RDFL | _THIRDS,
-    "fedprox": _TRAINS_AS_FEDAVG | {"proximal": 0.01},
-    "fedavg-ft": _TRAINS_AS_FEDAVG | {"personal_epochs": 5},
-    "fedbn": _TRAINS_AS_FEDAVG,
-    "fedper": _TRAINS_AS_FEDREP | {"epochs": 10},
-    "lg-fedavg": _TRAINS_AS_FEDREP | {"epochs": 10},
-    "fedbabu": _TRAINS_AS_FEDREP | {"extractor_epochs": 10, "personal_epochs": 5},
-    "fedetf": _TRAINS_AS_FEDREP | {"extractor_epochs": 10},
-    "d-psgd": _TRAINS_AS_RDFL,
+    "scaffold": _LIKE_FEDAVG,
+    "fednova": _LIKE_FEDAVG,
+    "ditto": _LIKE_FEDAVG,
+    "apfl": _LIKE_FEDAVG,
+    "pfedme": _LIKE_FEDAVG | _ENVELOPE,
+    "per-fedavg": _LIKE_FEDAVG,
+    "feddbe": _LIKE_FEDAVG,
+    "gradient-tracking": _LIKE_RDFL | _THIRDS,
+    "fedprox": _LIKE_FEDAVG | {"proximal": 0.01},
+    "fedavg-ft": _LIKE_FEDAVG | {"personal_epochs": 5},
+    "fedbn": _LIKE_FEDAVG,
+    "fedper": _LIKE_FEDREP | {"epochs": 10},
+    "lg-fedavg": _LIKE_FEDREP | {"epochs": 10},
+    "fedbabu": _LIKE_FEDREP | {"extractor_epochs": 10, "personal_epochs": 5},
+    "fedetf": _LIKE_FEDREP | {"extractor_epochs": 10},
+    "d-psgd": _LIKE_RDFL,
 }
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
