@@ -13,11 +13,12 @@ from firma.methods import LEADING_METHODS
 from firma.paper.claims import CLAIMS, Claim
 from firma.paper.grid import CASES, DATASETS, FULL, RIVALS, SCENARIOS
 from firma.paper.judging import ClaimVerdict, higher
+from firma.paper.lead import LEAD, lead_page
 from firma.paper.published import published
 from firma.paper.report import claims_table, paper_tables
 from firma.report.table import Entry, Table, as_markdown, mark_best, words
 from firma.report.tables import PERCENT, Scope, coverage, slug, versions
-from firma.sweep.result_table import ResultTable, result_tables
+from firma.sweep.result_table import ResultTable, by_label, result_tables
 from firma.sweep.store import SweepResults
 
 # The figures that the pages show; `firma report` draws all of them.
@@ -119,6 +120,8 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
     pages["reproduction/correspondences.md"] = _correspondences_page(tables, ready, figures)
     for name, table in tables.items():
         pages[f"reproduction/{slug(name)}.md"] = _preset_page(table, ready)
+    if sound := by_label(results.cells).get(_SOUND):
+        pages["reproduction/lead.md"] = lead_page(sound)
     pages["reproduction/runs.md"] = "\n".join(
         ["# What was run\n", as_markdown(coverage(tables, scope)), as_markdown(versions(results.cells))]
     )
@@ -131,7 +134,7 @@ def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mappin
     text += ["\n[Every claim with its verdicts](reproduction/claims.md).\n", _WHY]
     if _SOUND in tables:
         text += ["## Who wins where, soundly tested\n", as_markdown(winners(tables[_SOUND], scope))]
-        text += [*against_rivals(tables[_SOUND]), ""]
+        text += [*against_rivals(tables[_SOUND]), f"\n[`{LEAD}` case by case](reproduction/lead.md), paired by seed.\n"]
     shown = {link: caption for link, caption in figures.items() if _FIRST_FIGURE in link}
     text += [f"![{caption}]({link})\n" for link, caption in shown.items()]
     text += [
