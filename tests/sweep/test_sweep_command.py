@@ -228,6 +228,27 @@ def test_settings_are_compared_where_they_are_what_varies(sweep, command):
     assert (code, err) == (2, "firma: option 'epoch' is unknown (did you mean 'epochs'?); choose from epochs\n")
 
 
+FAILS = """
+import firma
+
+class Fails(firma.Algorithm):
+    def after_training(self, one):
+        raise ZeroDivisionError("division by zero")
+"""
+
+
+def test_a_line_of_progress_is_one_line_and_quiet_sweeps_have_none(sweep, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "failing_algorithm.py").write_text(FAILS)
+    text = SMALL.replace('"fedavg"', '"fedavg:algorithm=failing_algorithm:Fails"').replace("seeds = 2", "seeds = 1")
+    code, _, err = sweep(text.replace('["local", ', "[").replace("]", ', "local"]'))
+    assert code == 1
+    (line,) = [each for each in err.splitlines() if "FAILED" in each]
+    assert re.search(r"FAILED: .*ZeroDivisionError.* …, about .* left$", line)
+    code, _, err = sweep(SMALL, "-q", "--out", "quiet")
+    assert (code, err) == (0, "")
+
+
 def test_orders_bandwidths_and_backends_are_axes(sweep, command, tmp_path):
     for name, fast in (("ring.csv", (0, 1)), ("cross.csv", (0, 2))):
         speeds = np.full((4, 4), 10.0)
