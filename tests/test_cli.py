@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import firma
 from firma.methods import COLUMNS, METHODS, PAPER_METHODS, columns
 from firma.run_config import RunConfig
 from tests.processes import running, wait_until
@@ -311,6 +312,59 @@ def test_ctrl_c_says_what_a_checkpoint_holds(start, tmp_path):
     )
     assert "Traceback" not in err
     assert list(tmp_path.glob("state/*/round-*"))
+
+
+RAISES = """
+import firma
+
+class Raises(firma.Algorithm):
+    def after_training(self, one):
+        raise ZeroDivisionError("division by zero")
+"""
+
+
+def test_runs_that_are_finished_when_a_later_one_fails_are_kept(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "raising_later.py").write_text(RAISES)
+    words = ["run", "--rounds", "1", "--clients", "2", "--scenario", "iid", "--set", "epochs=0", "--method", "local"]
+    words += ["--method", "fedavg:algorithm=raising_later:Raises"]
+    code, out, err = command(*words, "--out", "kept", "--checkpoint", "state")
+    assert code == 2
+    assert "Raises" in err
+    assert "\n1 of 2 runs was finished and written to kept; completed rounds are saved in state; run the same" in err
+    assert "local" in out
+    assert [run.method for run in firma.load_results("kept")] == ["local"]
+    code, out, err = command(*words, "--json")
+    assert [each["method"] for each in json.loads(out)["results"]] == ["local"]
+    assert err.endswith("\n1 of 2 runs was finished and shown above; --out FOLDER would have kept them\n")
+
+
+def test_a_method_that_does_not_fit_the_model_is_refused_before_any_is_trained(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "from torch import nn\ndef build():\n"
+    text += "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8)), nn.Linear(8, 10, bias=False)\n"
+    (tmp_path / "without_bias.py").write_text(text)
+    words = ["--rounds", "1", "--clients", "2", "--model", "without_bias:build", "--out", "kept"]
+    code, out, err = command("run", *words, "--method", "fedavg", "--method", "feddbe")
+    assert (code, out) == (2, "")
+    assert "requires a head that starts with a linear layer" in err
+    assert "finished" not in err
+
+
+def test_settings_that_no_method_uses_are_named_once(command):
+    words = ["run", "--rounds", "1", "--clients", "1", "--scenario", "iid", "--set", "extractor_epochs=0"]
+    _, out, err = command(*words, "--set", "E=1", "--set", "degree=3", "--method", "frame", "--seeds", "2")
+    assert err.count("no effect") == 1
+    assert "firma: warning: epochs, degree have no effect on frame;" in err
+    assert "1 client, 1 round, 2 seeds" in " ".join(out.split())
+    _, _, err = command(
+        *words, "--set", "epochs=0", "--set", "reorder_every=1", "--method", "fibfl", "--method", "local"
+    )
+    assert "reorder_every has no effect on any of fibfl, local;" in err
+    _, _, err = command(*words, "--method", "fibfl++", "--set", "reorder_every=1", "--set", "threshold=0.1")
+    assert "no effect" not in err
 
 
 def test_ctrl_c_in_any_other_command_claims_nothing(command, monkeypatch):

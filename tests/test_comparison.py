@@ -71,7 +71,10 @@ def test_every_method_over_its_seeds():
         ({"participation": 0.5}, r"participation \(1.0, 0.5\)"),
         ({"preset": "recommended"}, r"epochs \(5, 10\)"),
         ({"samples": [9, 9]}, r"samples per client"),
-        ({"columns": {"gate": "yes"}}, r"gate \(no, yes\)"),
+        ({"columns": {"gate": "yes"}}, r"column gate \(no, yes\)"),
+        ({"backend": "autograd"}, r"backend \(auto, autograd\)"),
+        ({"order": "1,0"}, r"order \(default, 1,0\)"),
+        ({"bandwidth": "speeds.csv"}, r"bandwidth \(default, speeds.csv\)"),
     ],
 )
 def test_unlike_runs_are_not_averaged(change, names):
@@ -276,6 +279,28 @@ def test_real_runs_record_what_was_set():
     assert run.config["set"] == {"epochs": 1, "min_samples": 5}
     assert run.config["columns"]["topology"] == "star"
     assert "columns" not in firma.run("digits", "iid", "local", clients=2, rounds=1, settings={"epochs": 1}).config
+
+
+def short(method, seed=0, **options):
+    return firma.run("digits", "iid", method, clients=3, rounds=1, seed=seed, **options)
+
+
+def test_a_column_and_a_setting_of_the_same_name_are_told_apart():
+    mine = replace(METHODS["rdfl"], name="mine", optimiser="adam")
+    runs = [short(mine, seed, settings={"epochs": 1, "retention": share}) for seed, share in enumerate((0.1, 0.9))]
+    with pytest.raises(BadInput, match=r"2 results of mine differ in retention \(0\.1, 0\.9\); results of one method"):
+        firma.compare(runs)
+    changed = replace(METHODS["fedavg"], optimiser="adam")
+    runs = [short(method, settings={"epochs": 1}) for method in ("fedavg", changed)]
+    with pytest.raises(BadInput, match=r"2 results of fedavg differ in column optimiser \(sgd, adam\); results of one"):
+        firma.compare(runs)
+
+
+def test_an_order_that_was_stated_is_a_methods_own():
+    ordered = {order: noisy("rdfl", shift, order=order) for order, shift in {"0,1": 0, "1,0": 0.02}.items()}
+    found = firma.better(ordered["1,0"], ordered["0,1"])
+    assert (found.a, found.b, found.cases, found.seeds) == ("order=1,0", "order=0,1", 1, len(SEEDS))
+    assert firma.better(ordered["1,0"], noisy("fedavg", 0)).cases == 1
 
 
 def test_ablations_of_names_and_of_rows_of_your_own():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import firma
 from firma.errors import BadInput
 from firma.method_descriptions import ABOUT, group, private_parts
 from firma.methods import (
@@ -71,11 +72,75 @@ def test_recommended_is_sound_and_has_numbers_for_every_method():
 
 
 @pytest.mark.parametrize(
+    ("name", "epochs"),
+    [
+        ("fedper:training=two-phase", {"head_epochs": 5, "extractor_epochs": 5}),
+        ("fedrep:training=joint", {"epochs": 10}),
+        ("fibfl++:training=joint", {"epochs": 10}),
+        ("fedper:training=extractor,head=random", {"extractor_epochs": 10}),
+        ("frame:training=two-phase,head=learnt,personal=none", {"head_epochs": 1, "extractor_epochs": 10}),
+    ],
+)
+def test_a_row_that_trains_otherwise_has_recommended_epochs_too(name, epochs):
+    base = name.partition(":")[0]
+    for row in (name, lookup(name), replace(lookup(name), name="mine")):
+        found = hyper_for(row, "recommended", {})
+        assert found == hyper_for(base, "recommended", epochs)
+    assert hyper_for(name, "paper", {}) == hyper_for(base, "paper", {})
+    assert hyper_for(name, "recommended", {"epochs": 3, "extractor_epochs": 4}).extractor_epochs == 4
+
+
+@pytest.mark.parametrize(
     "name", ["fib", "fibfl:colour=red", "fibfl:gate=maybe", "fibfl:", "fedavg:weights=golden", "rdfl:shares=nothing"]
 )
 def test_rows_that_make_no_sense_are_refused(name):
     with pytest.raises(BadInput):
         lookup(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("fedavg:gate=yes", "'ring'"), ("fedavg:retention=cosine", "'ring'"), ("frame:retention=cosine", "'ring'"),
+        ("fedavg:passes=cover", "'ring' or another graph"), ("frame:passes=cover", "'ring' or another graph"),
+        ("fedavg:order=2-opt", "'ring' or 'all-reduce'"), ("local:weights=size", "any but 'none'"),
+        ("fibfl++:topology=star,weights=size,gate=yes", "'ring'"),
+    ],
+)  # fmt: skip
+def test_a_column_that_is_stated_without_effect_is_refused(name, needs):
+    with pytest.raises(BadInput, match=rf"has no effect with topology = '[a-z-]+'; it requires topology = {needs}$"):
+        lookup(name)
+    row = lookup(name.partition(":")[0])
+    changes = dict(each.split("=") for each in name.partition(":")[2].split(","))
+    if row.topology == changes.get("topology", row.topology):
+        with pytest.raises(BadInput, match="has no effect"):
+            firma.run("digits", method=replace(row, name="mine", **changes))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fibfl++:topology=star,weights=size", "frame:order=2-opt", "fedavg:warmup=yes,order=2-opt", "fedavg:gate=no",
+     "d-psgd:topology=torus,passes=cover"],
+)  # fmt: skip
+def test_columns_that_are_inherited_or_used_are_not_refused(name):
+    assert lookup(name).name == name
+
+
+def test_nobody_warms_up_alone():
+    for name in ("local:warmup=yes", "fibfl++:topology=none,shares=nothing,weights=none"):
+        with pytest.raises(BadInput, match="warmup = 'yes' averages over all clients, but with topology = 'none'"):
+            lookup(name)
+
+
+def test_a_column_is_stated_once():
+    with pytest.raises(BadInput, match="order is stated twice, as 'given' and '2-opt'; state it once"):
+        lookup("fibfl++:order=given,order=2-opt")
+    assert [row.name for row in ablations("fibfl+:order=2-opt", "fibfl+")] == ["fibfl+:order=given"]
+
+
+def test_commas_within_brackets_separate_no_columns():
+    row = lookup("fedavg:algorithm=bad:Two(a=0.5,b=(1,2),c=[3,4]),optimiser=adam")
+    assert (row.algorithm, row.optimiser) == ("bad:Two(a=0.5,b=(1,2),c=[3,4])", "adam")
 
 
 def test_presets_are_those_of_the_spec():

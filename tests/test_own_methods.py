@@ -53,6 +53,29 @@ def recipes(here):
     return here
 
 
+@dataclass(frozen=True)
+class OwnModel(firma.Algorithm):
+    def memory(self, model, shared):
+        return {"personal": model.clone()}
+
+
+class AllPrivate(firma.Algorithm):
+    def is_private(self, name, module):
+        return True
+
+
+def test_an_algorithm_that_keeps_everything_private_is_refused():
+    row = replace(METHODS["fedavg"], name="mine", algorithm=AllPrivate())
+    with pytest.raises(firma.BadInput, match="mine: all parameters of the model are private, so clients would have"):
+        firma.run("digits", "iid", row, clients=2, rounds=1)
+
+
+def test_clients_whose_personal_model_is_never_trained_are_announced():
+    row = replace(METHODS["fedavg"], name="mine", algorithm=OwnModel())
+    with pytest.warns(UserWarning, match="none of the 1 rounds .*mine tests them with personal models that they have"):
+        firma.run("digits", "iid", row, clients=4, rounds=1, participation=0.5, settings={"epochs": 0})
+
+
 def finish(federation, audit=None):
     simulation = Simulation(federation, audit)
     outcomes = list(simulation.rounds())

@@ -370,17 +370,24 @@ def test_what_is_refused(command, words, says):
 
 
 @NEVER_DRAWN
-@pytest.mark.parametrize(("method", "what"), [("fibfl", "models"), ("local", "models"), ("fedrep", "heads")])
+@pytest.mark.parametrize(
+    ("method", "what"),
+    [
+        ("fibfl", "untrained models"), ("local", "untrained models"), ("fedrep", "untrained heads"),
+        ("ditto", "personal models"), ("apfl", "personal models"), ("pfedme", "personal models"),
+    ],
+)  # fmt: skip
 def test_clients_that_never_take_part_are_announced(method, what):
     """Counted by hand from the draws; where a server provides the whole model there is nothing to announce."""
     values = {"rounds": 2, "participation": 0.3, "settings": {"epochs": 1, "extractor_epochs": 1, "head_epochs": 1}}
     never = set(range(10)) - {client for number in (0, 1) for client in participants(0.3, range(10), 0, number)}
-    says = f"{len(never)} of 10 clients take part in none of the 2 rounds .seed 0.; {method} tests them with .* {what}"
+    says = f"{len(never)} of 10 clients take part in none of the 2 rounds .seed 0.; {method} tests them with {what}"
     with pytest.warns(UserWarning, match=says):
         firma.run("digits", "iid", method, clients=10, **values)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        firma.run("digits", "iid", "fedavg", clients=10, **values)
+        for whole in ("fedavg", "fedavg-ft", "feddbe"):
+            firma.run("digits", "iid", whole, clients=10, **values)
         firma.run("digits", "iid", method, clients=2, **(values | {"participation": 1.0}))
 
 

@@ -15,6 +15,7 @@ from conftest import CLASSES, FEATURES
 from firma.algorithms.catalogue import algorithm_of
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
+from firma.errors import BadInput
 from firma.methods import METHODS, lookup, properties
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
@@ -142,6 +143,15 @@ def test_fine_tuning_changes_what_is_tested_and_nothing_that_is_mixed(make_feder
 def test_fedbn_without_normalisation_is_fedavg(make_federation):
     ours, theirs = (with_model(make_federation(method, 3), plain_stack) for method in ("fedbn", "fedavg"))
     same(ours, theirs)
+
+
+def test_a_model_of_which_nothing_is_left_to_share_is_refused():
+    only_norms = nn.Sequential(nn.Flatten(), nn.LayerNorm(64)), nn.Linear(64, 10)
+    for method, part in (("fedbn:shares=extractor", "extractor"), ("fedbn:warmup=yes", "extractor")):
+        with pytest.raises(
+            BadInput, match=rf"{method}: all parameters of the {part} are private, so clients would have"
+        ):
+            firma.run("digits", "iid", method, clients=2, rounds=6, model=only_norms)
 
 
 def test_fedbn_says_that_a_model_has_no_normalisation(make_federation):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from firma.methods import METHODS
+from firma.methods import METHODS, lookup
 from firma.schedule import Phase, plan, round_retention, warmup_rounds
 from firma.settings import Hyper, hyper_for
 
@@ -46,6 +46,12 @@ def test_warmup_trains_everything_and_averages_on_the_ring():
     assert (chosen.mixing, chosen.shares, chosen.phases) == ("all-reduce", "extractor", (Phase("model", 20),))
     published = plan(FULL, hyper_for("fibfl++", "published", {}), 10, 30, 0)
     assert (published.mixing, published.shares) == ("star", "model")
+
+
+def test_warmup_trains_as_many_epochs_as_any_round_where_training_is_joint():
+    hyper = Hyper(epochs=3, head_epochs=1, extractor_epochs=20)
+    assert plan(lookup("fedavg:warmup=yes"), hyper, 10, 30, 0).phases == (Phase("model", 3),)
+    assert plan(lookup("fibfl++:training=joint"), hyper, 10, 30, 0).phases == (Phase("model", 3),)
 
 
 def test_two_phase_methods_train_head_then_extractor():

@@ -28,7 +28,7 @@ def compare(results: Iterable[Result]) -> dict[str, dict[str, Statistic]]:
     for result in checked(results, "compare"):
         groups.setdefault(result.method, []).append(result)
     for method, runs in groups.items():
-        if found := unlike([run.config for run in runs]):
+        if found := unlike([run.config for run in runs], method):
             raise BadInput(
                 f"compare: the {len(runs)} results of {method} differ in {in_words(found)}; results of one method may "
                 "differ in the seed only, so compare each group by itself, or see firma.to_frame"

@@ -8,6 +8,11 @@ class BadInput(ValueError):
     """The user's input cannot be used; the message names the field, the value and what is allowed."""
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 round, 2 rounds."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def suggestion(value: object, allowed: Iterable[str]) -> str:
     """` (did you mean 'paper'?)` for the allowed word nearest to a misspelt one; empty if none is near."""
     names = list(allowed)

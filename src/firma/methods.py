@@ -3,7 +3,6 @@
 This module imports the standard library only, so that the table can be read without loading anything else.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args
@@ -209,6 +208,16 @@ RECOMMENDED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
     "fedetf": _LIKE_FEDREP | {"extractor_epochs": 10},
     "d-psgd": _LIKE_RDFL,
 }
+# Recommended epochs of a row that trains otherwise than the row it was made from, by its training and by the optimiser of
+# that row: as the methods of the table that train so. Only such rows need them: what identifies a run has all numbers.
+RECOMMENDED_EPOCHS: Mapping[tuple[str, str], Mapping[str, float | str]] = {
+    ("joint", "sgd"): {"epochs": 10},
+    ("joint", "adam"): {"epochs": 10},
+    ("two-phase", "sgd"): {"head_epochs": 5, "extractor_epochs": 5},
+    ("two-phase", "adam"): {"head_epochs": 1, "extractor_epochs": 10},
+    ("extractor", "sgd"): {"extractor_epochs": 10},
+    ("extractor", "adam"): {"extractor_epochs": 10},
+}
 # The published figures of rdfl are those of a ring that never mixes.
 PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
 
@@ -221,6 +230,17 @@ NEUTRAL_COLUMNS: Mapping[str, str] = {
 }  # fmt: skip
 
 
+# Columns that some topologies have no use for: the value that asks for nothing, the topologies that use the others, and
+# these in words.
+_CONNECTED: tuple[Topology, ...] = tuple(each for each in get_args(Topology) if each != "none")
+_USED_BY: Mapping[str, tuple[str, tuple[Topology, ...], str]] = {
+    "gate": ("no", ("ring",), "'ring'"),
+    "order": ("given", ("ring", "all-reduce"), "'ring' or 'all-reduce'"),
+    "passes": ("one", ("ring", *GRAPHS), "'ring' or another graph"),
+    "retention": ("none", ("ring",), "'ring'"),
+    "private": ("none", _CONNECTED, "any but 'none'"),
+    "weights": ("none", _CONNECTED, "any but 'none'"),
+}
 _COUNTING_STEPS = ("control-variates", "normalised-steps", "tracked-gradient")
 _TWO_MODELS = ("second-model", "interpolation")
 _PERSONAL = (*_TWO_MODELS, "moreau-envelope", "debiased")
@@ -250,18 +270,49 @@ def lookup(name: str) -> Method:
     base, colon, changes = name.partition(":")
     if base not in METHODS:
         raise _unknown_method(base)
-    row = METHODS[base]
+    stated: dict[str, str] = {}
     for change in _split(changes) if colon else ():
         column, _, value = change.partition("=")
         if column not in COLUMNS:
             raise unknown(f"method {name!r}: column", column, COLUMNS)
-        row = replace(row, **{column: value})  # type: ignore[arg-type]  # check() compares it with COLUMNS
-    return check(replace(row, name=name))
+        if column in stated:
+            raise BadInput(
+                f"method {name!r}: {column} is stated twice, as {stated[column]!r} and {value!r}; state it once"
+            )
+        stated[column] = value
+    row = replace(METHODS[base], name=name, **stated)  # type: ignore[arg-type]  # check() compares them with COLUMNS
+    return check_used(check(row), stated)
 
 
 def _split(changes: str) -> list[str]:
-    """Changes of columns, which commas separate; not those between parentheses, as in algorithm=mine:Mine(a=1,b=2)."""
-    return re.split(r",(?![^(]*\))", changes)
+    """Changes of columns, which commas separate; not those within brackets, as in algorithm=mine:Mine(a=1,b=(2,3))."""
+    parts, depth = [""], 0
+    for character in changes:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def check_used(row: Method, stated: Iterable[str]) -> Method:
+    """The row itself, if the columns that were stated have an effect; those that a row inherits may have none."""
+    for column in (each for each in stated if each in _USED_BY):
+        value, (usual, topologies, words) = getattr(row, column), _USED_BY[column]
+        averaging = column == "order" and row.warmup == "yes"  # which is done round a ring
+        if value != usual and row.topology not in topologies and not averaging:
+            raise BadInput(
+                f"method {row.name!r}: {column} = {value!r} has no effect with topology = {row.topology!r}; it requires "
+                f"topology = {words}"
+            )
+    return row
+
+
+def own_columns(row: Method) -> list[str]:
+    """The columns in which a row of the user's own differs from the row that it was made from."""
+    base = METHODS.get(row.base)
+    return [column for column in COLUMNS if base is not None and getattr(row, column) != getattr(base, column)]
 
 
 def own_algorithm(row: Method) -> bool:
@@ -322,6 +373,11 @@ def _check_mixing(row: Method, what: str) -> None:
         _check_metropolis(row, what)
     if row.order == "bandwidth" and row.topology not in ("ring", "all-reduce"):
         raise BadInput(f"{what}: order = 'bandwidth' requires topology = 'ring' or 'all-reduce'")
+    if row.warmup == "yes" and row.topology == "none":
+        raise BadInput(
+            f"{what}: warmup = 'yes' averages over all clients, but with topology = 'none' nobody sends anything; use "
+            "warmup = 'no'"
+        )
     if row.warmup == "yes" and row.algorithm != "plain":
         raise BadInput(
             f"{what}: warmup = 'yes' cannot be combined with algorithm = {row.algorithm!r}; use warmup = 'no'"
@@ -443,8 +499,14 @@ def ablations(full: str | Method, base: str | Method) -> Iterator[Method]:
     row, other = (check(each) if isinstance(each, Method) else lookup(each) for each in (full, base))
     for column, value in columns(other).items():
         if getattr(row, column) != value:
-            joint = "," if ":" in row.name else ":"
-            yield check(replace(row, name=f"{row.name}{joint}{column}={value}", **{column: value}))  # type: ignore[arg-type]
+            yield check(replace(row, name=_changed_name(row.name, column, value), **{column: value}))  # type: ignore[arg-type]
+
+
+def _changed_name(name: str, column: str, value: str) -> str:
+    """The name of a row with one more column changed; a column that the name states already is replaced."""
+    base, colon, changes = name.partition(":")
+    kept = [each for each in _split(changes) if each.partition("=")[0] != column] if colon else []
+    return f"{base}:{','.join([*kept, f'{column}={value}'])}"
 
 
 def properties(row: Method) -> dict[str, bool]:

@@ -82,10 +82,11 @@ class RunConfig:
     ] = None
     drift: Annotated[
         str | None,
+        BeforeValidator(lambda value: None if value == "none" else value),
         Field(
             description="Data that change over rounds: label-shift (class proportions move to a second draw), "
             "new-classes or new-classes-K (classes that nobody has at first), rotate-DEGREES (inputs are rotated "
-            "further and further); gradually, or with @ROUND, such as label-shift@15, in that round. Default: no drift."
+            "further and further); gradually, or with @ROUND, such as label-shift@15, in that round. Default: none."
         ),
     ] = None
     participation: Annotated[

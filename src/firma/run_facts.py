@@ -1,8 +1,8 @@
 """What two runs have in common and in what they differ, read off the configurations that their results recorded.
 
 Facts are of two kinds. The conditions of a run are its data, how they are split, and every option; two methods are
-compared under equal conditions. Its tuning is the preset and the hyperparameters that were set: it may be a method's
-own.
+compared under equal conditions. Its tuning is the preset, the hyperparameters that were set, and the order of the
+clients that was stated: it may be a method's own.
 """
 
 import hashlib
@@ -11,6 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from firma.errors import BadInput
+from firma.methods import NEUTRAL_COLUMNS, columns, lookup
 from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, budget_is_reduced
 
 Facts = dict[str, Hashable]
@@ -18,12 +20,13 @@ ABSENT = "default"  # shown for a setting that a run did not change
 # What a configuration records beside its options: it follows from them, or says what the run was computed with.
 _NOT_OPTIONS = (
     "hyper", "split", "settings", "set", "preset", "columns", "model", "dropped", "samples", "versions", "labels",
-    "features", "client_names", "dishonest",
+    "features", "client_names", "dishonest", "order", "bandwidth",
 )  # fmt: skip
+_WIRING = ("bandwidth", "order")  # a method's own, as its settings are: one has an order that another has no use for
 # Options that results of earlier versions do not record, and the value that they had.
 UNRECORDED_OPTIONS: Mapping[str, Any] = {
     "device": "cpu", "wire": "float32", "participation": 1.0, "task": "classification", "drift": "none",
-    "attack": "none", "attackers": 0,
+    "attack": "none", "attackers": 0, "backend": "auto",
 }  # fmt: skip
 
 
@@ -51,10 +54,11 @@ def recorded_split(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tuning(config: Mapping[str, Any]) -> Facts:
-    """The preset, and the hyperparameters that the user set."""
+    """The preset, the hyperparameters that the user set, and the order of the clients, if the user stated it."""
     given = config.get("set", config.get("settings", {}))
     found = {name: value for name, value in given.items() if name not in Split.model_fields}
-    return {"preset": config.get("preset", ABSENT)} | flat(found)
+    stated = {name: config[name] for name in _WIRING if name in config}
+    return {"preset": config.get("preset", ABSENT)} | flat(found | stated)
 
 
 def numbers(config: Mapping[str, Any]) -> Facts:
@@ -63,13 +67,33 @@ def numbers(config: Mapping[str, Any]) -> Facts:
     return flat({name: value for name, value in recorded.items() if name in Hyper.model_fields})
 
 
-def unlike(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Hashable]]:
-    """In what runs differ other than the seed, with the values; empty if they may be averaged.
+def unlike(configs: Sequence[Mapping[str, Any]], method: str = "") -> dict[str, list[Hashable]]:
+    """In what runs of a method differ other than the seed, with the values; empty if they may be averaged.
 
     A fact that only some of them recorded is left out: results of earlier versions record less.
     """
-    everything = [conditions(config) | numbers(config) | flat(config.get("columns", {})) for config in configs]
-    return _different(everything) or _different([_sizes(config) for config in configs])
+    everything = [everything_of(config, method) for config in configs]
+    return _different(everything) or _different([sizes_of(config) for config in configs])
+
+
+def everything_of(config: Mapping[str, Any], method: str) -> Facts:
+    """Every fact of a run that decides its figures, beside its seed and its data."""
+    wiring = {name: config.get(name, ABSENT) for name in _WIRING}
+    return conditions(config) | numbers(config) | flat(wiring) | _columns(config, method)
+
+
+def _columns(config: Mapping[str, Any], method: str) -> Facts:
+    """The columns of the method, under names of their own: `retention` is a setting, and `order` an option, as well.
+
+    A row of the table is recorded by its name alone.
+    """
+    found = config.get("columns")
+    if found is None:
+        try:
+            found = columns(lookup(method))
+        except BadInput:  # a method that this version does not know, or none was named
+            return {}
+    return flat({f"column {name}": value for name, value in {**NEUTRAL_COLUMNS, **found}.items()})
 
 
 def _different(everything: Sequence[Facts]) -> dict[str, list[Hashable]]:
@@ -153,7 +177,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _sizes(config: Mapping[str, Any]) -> Facts:
+def sizes_of(config: Mapping[str, Any]) -> Facts:
     """Samples per client, where the split is the same for all seeds: other sizes are other data."""
     if config.get("split", {}).get("split_seed") is None or "samples" not in config:
         return {}

@@ -166,12 +166,17 @@ def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, .
     return (*found, Phase("model" if method.personal == "fine-tune" else "head", hyper.personal_epochs))
 
 
+def warmup_epochs(method: Method, hyper: Hyper) -> int:
+    """Epochs of the whole model in a round of the warm-up: those of any round, where training is joint."""
+    return hyper.epochs if method.training == "joint" else max(hyper.head_epochs, hyper.extractor_epochs)
+
+
 def _warmup(method: Method, hyper: Hyper, number: int) -> RoundPlan:
     """Everybody trains everything and averages: extractors by an all-reduce on the ring, or models by a server.
 
     A robust combine must see every client's extractor instead of sums: an all-gather takes the place of the all-reduce.
     """
-    train = (Phase("model", max(hyper.head_epochs, hyper.extractor_epochs), hyper.local_steps),)
+    train = (Phase("model", warmup_epochs(method, hyper), hyper.local_steps),)
     exact: Mixing = "all-reduce" if method.combine == "mean" else "all-gather"
     mixing: Mixing = "star" if hyper.warmup_shares == "model" else exact
     return RoundPlan(number, train, mixing, hyper.warmup_shares)

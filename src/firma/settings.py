@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from firma.errors import BadInput, suggestion, unknown
-from firma.methods import PAPER_NUMBERS, PUBLISHED_NUMBERS, RECOMMENDED_NUMBERS, Method, base_name
+from firma.methods import (
+    METHODS,
+    PAPER_NUMBERS,
+    PUBLISHED_NUMBERS,
+    RECOMMENDED_EPOCHS,
+    RECOMMENDED_NUMBERS,
+    Method,
+    base_name,
+)
 
 Preset = Literal["recommended", "paper", "published"]
 PRESETS: tuple[Preset, ...] = ("recommended", "paper", "published")
@@ -252,9 +260,19 @@ def hyper_for(method: str | Method, preset: str, changes: Mapping[str, Any]) -> 
     base = method.base if isinstance(method, Method) else base_name(method)
     numbers = RECOMMENDED_NUMBERS if preset == "recommended" else PAPER_NUMBERS
     values: dict[str, Any] = dict(numbers.get(base, {}))
+    if preset == "recommended" and base in METHODS and (training := _training(method)) != METHODS[base].training:
+        values |= RECOMMENDED_EPOCHS.get((training, METHODS[base].optimiser), {})
     if preset == "published":
         values |= _PUBLISHED_HYPER | dict(PUBLISHED_NUMBERS.get(base, {}))
     return Hyper(**(values | settings(changes)[0]))
+
+
+def _training(method: str | Method) -> str:
+    """How a row, or a changed one that is given by name, trains."""
+    if isinstance(method, Method):
+        return method.training
+    found = re.search(r"[:,]training=([a-z-]+)", method)
+    return found[1] if found is not None else METHODS[base_name(method)].training
 
 
 def split_for(preset: str, changes: Mapping[str, Any]) -> Split:

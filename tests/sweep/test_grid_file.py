@@ -108,12 +108,23 @@ def test_options_of_the_command_line_replace_those_of_the_file_everywhere(tmp_pa
         ("out = 3", "out = 3: must be a folder"),
         ("wire = 'int9'", "wire = 'int9'"),
         ("rounds =", "not valid TOML"),
+        ("attack = ['none', 'noise']\nattackers = [0, 1]", r"honest runs in a \[\[grid\]\] table without either key"),
+        ("attack = 'noise'", "an attack requires --attackers 1 or more"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_run(tmp_path, text, says):
     with pytest.raises(BadInput, match=says) as error:
         grid(tmp_path, text)
     assert "grid.toml" in str(error.value)
+
+
+def test_no_drift_is_a_value_of_its_axis(tmp_path):
+    cells = grid(tmp_path, 'method = "fedavg"\ndrift = ["none", "label-shift"]').cells
+    assert [cell.name for cell in cells] == [
+        "method=fedavg drift=none seed=0", "method=fedavg drift=label-shift seed=0",
+    ]  # fmt: skip
+    (plain,) = grid(tmp_path, 'method = "fedavg"').cells
+    assert key(cells[0]) == key(plain)
 
 
 def test_runs_that_are_the_same_are_run_once_and_said(tmp_path):

@@ -228,6 +228,71 @@ def test_settings_are_compared_where_they_are_what_varies(sweep, command):
     assert (code, err) == (2, "firma: option 'epoch' is unknown (did you mean 'epochs'?); choose from epochs\n")
 
 
+FAILS = """
+import firma
+
+class Fails(firma.Algorithm):
+    def after_training(self, one):
+        raise ZeroDivisionError("division by zero")
+"""
+
+
+def test_a_line_of_progress_is_one_line_and_quiet_sweeps_have_none(sweep, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "failing_algorithm.py").write_text(FAILS)
+    text = SMALL.replace('"fedavg"', '"fedavg:algorithm=failing_algorithm:Fails"').replace("seeds = 2", "seeds = 1")
+    code, _, err = sweep(text.replace('["local", ', "[").replace("]", ', "local"]'))
+    assert code == 1
+    (line,) = [each for each in err.splitlines() if "FAILED" in each]
+    assert re.search(r"FAILED: .*ZeroDivisionError.* …, about .* left$", line)
+    code, _, err = sweep(SMALL, "-q", "--out", "quiet")
+    assert (code, err) == (0, "")
+
+
+def test_orders_bandwidths_and_backends_are_axes(sweep, command, tmp_path):
+    for name, fast in (("ring.csv", (0, 1)), ("cross.csv", (0, 2))):
+        speeds = np.full((4, 4), 10.0)
+        speeds[fast] = speeds[fast[::-1]] = 100.0
+        speeds[0, 3 - fast[1]] = speeds[3 - fast[1], 0] = 1.0
+        np.savetxt(tmp_path / name, speeds, delimiter=",")
+    code, out, _ = sweep("""
+        clients = 4
+        rounds = 1
+        seeds = 2
+        scenario = "iid"
+        set = {epochs = 1}
+        [[grid]]
+        method = "rdfl"
+        order = ["0,1,2,3", "0,2,1,3"]
+        [[grid]]
+        method = "rdfl"
+        backend = "autograd"
+        [[grid]]
+        method = "rdfl:order=bandwidth"
+        bandwidth = ["ring.csv", "cross.csv"]
+        """)
+    assert (code, "10 runs finished" in out) == (0, True)
+    _, out, err = command("report", "results/grid", "--json")
+    assert "repeated" not in out + err
+    document = json.loads(out)
+    assert document["varies"] == ["method", "backend", "bandwidth", "order"]
+    assert [group["seeds"] for group in document["groups"]] == [[0, 1]] * 5
+    results = firma.load_results("results/grid")
+    assert {run.config.get("order") for run in results if run.method == "rdfl"} == {None, "0,1,2,3", "0,2,1,3"}
+    assert {run.config.get("bandwidth") for run in results} == {None, "ring.csv", "cross.csv"}
+    with pytest.raises(firma.BadInput, match=r"differ in backend \(auto, autograd\)"):
+        firma.compare(run for run in results if run.method == "rdfl")
+
+
+def test_two_orders_of_firma_run_are_two_rows_of_a_report(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "--clients", "4", "--rounds", "1", "--set", "epochs=1", "--method", "rdfl", "--scenario", "iid"]
+    for order in ("0,1,2,3", "0,2,1,3"):
+        command(*words, "--order", order, "--out", order)
+    _, out, _ = command("report", "0,1,2,3", "0,2,1,3", "--json")
+    assert [group["options"]["order"] for group in json.loads(out)["groups"]] == ["0,1,2,3", "0,2,1,3"]
+
+
 def test_folders_of_firma_run_are_reported_alone_and_together(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--clients", "2", "--rounds", "2", "--set", "epochs=1", "--scenario", "iid", "--seeds", "2"]

@@ -1,6 +1,6 @@
 """`firma run`: train and compare methods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from inspect import Parameter, Signature
 from math import isnan
 from pathlib import Path
@@ -10,7 +10,7 @@ import typer
 
 from firma.cli.live import Live, Page, command_words, live_folder, live_page
 from firma.cli.options import Json, changes, model_changes, run_parameters
-from firma.errors import BadInput
+from firma.errors import BadInput, counted
 from firma.run_config import from_options, read_toml
 from firma.tasks.task import TITLES, TaskName
 
@@ -95,11 +95,37 @@ def run(
     live = live or page is not None
     with reading() as show:
         experiment = resolve(from_options(values), show)
+    _say_unused(experiment)
     if folder is not None:
         check_writable(folder)
     with live_folder(folder, live) as place, live_page(place, live, page, _session(experiment, place)):
-        results = _train(_followed(experiment, place), quiet)
+        results: list[Result] = []
+        try:
+            for result in _trained(_followed(experiment, place), quiet):
+                results.append(result)  # those before an error are kept
+        except (KeyboardInterrupt, Exception) as error:
+            if results:
+                _report(experiment, results, folder, wanted, json, verbose)
+            if results or not isinstance(error, BadInput):
+                _answer(error, _kept(experiment, len(results), folder))
+            raise
         _report(experiment, results, folder, wanted, json, verbose)
+
+
+def _say_unused(experiment: "Experiment") -> None:
+    """Name the settings that were stated although none of the methods uses them."""
+    from firma.cli.console import err
+    from firma.experiment.unused_settings import without_effect
+    from firma.settings import settings
+
+    rows = {run.method.name: run.method for run in experiment.runs}
+    if unused := without_effect(settings(experiment.config.settings)[0], rows.values()):
+        has, these = ("has", "that") if len(unused) == 1 else ("have", "those")
+        whom = next(iter(rows)) if len(rows) == 1 else f"any of {', '.join(rows)}"
+        err.print(
+            f"firma: warning: {', '.join(unused)} {has} no effect on {whom}; docs/methods.md says what {these} are for",
+            soft_wrap=True, highlight=False, markup=False,
+        )  # fmt: skip
 
 
 def _session(experiment: "Experiment", place: Path | None) -> "AbstractContextManager[None]":
@@ -110,7 +136,8 @@ def _session(experiment: "Experiment", place: Path | None) -> "AbstractContextMa
 
     if place is None:
         return nullcontext()
-    data = f"{experiment.dataset.name}, {experiment.scenario}, {experiment.clients} clients, {experiment.rounds} rounds"
+    sizes = f"{counted(experiment.clients, 'client')}, {counted(experiment.rounds, 'round')}"
+    data = f"{experiment.dataset.name}, {experiment.scenario}, {sizes}"
     return session(place, data, command_words(), len(experiment.runs))
 
 
@@ -192,33 +219,46 @@ def _missing(value: object) -> bool:
     return value is None or value is False or value == []
 
 
-def _train(experiment: "Experiment", quiet: bool) -> "list[Result]":
-    """All runs; an interruption is answered with what was saved."""
+def _answer(error: BaseException, kept: str) -> None:
+    """Say what is left of a command that ends before its time; any error but bad input has a traceback of its own."""
     from firma.cli.console import err
 
-    try:
-        return _train_with_progress(experiment, quiet)
-    except KeyboardInterrupt:
-        saved, folder = "no results were written", experiment.config.checkpoint
-        if folder is not None:
-            saved = f"completed rounds are saved in {folder}; run the same command again to continue"
-        err.print(f"firma: interrupted; {saved}", soft_wrap=True, highlight=False)
+    if isinstance(error, KeyboardInterrupt):
+        err.print(f"firma: interrupted; {kept or 'no results were written'}", soft_wrap=True, highlight=False)
         raise typer.Exit(130) from None
+    if isinstance(error, BadInput):
+        joint = "\n" if "\n" in str(error) else "; "  # lines of the user's own code stand by themselves
+        raise BadInput(f"{error}{joint}{kept}") from None
+    if kept:
+        err.print(f"firma: {kept}", soft_wrap=True, highlight=False)
 
 
-def _train_with_progress(experiment: "Experiment", quiet: bool) -> "list[Result]":
-    """All runs, with their progress on stderr."""
+def _kept(experiment: "Experiment", finished: int, folder: Path | None) -> str:
+    """Which runs and rounds are not lost, for people; empty if none are kept."""
+    runs, saved = len(experiment.runs), experiment.config.checkpoint
+    said = []
+    if finished:
+        where = f"written to {folder}" if folder is not None else "shown above; --out FOLDER would have kept them"
+        said.append(f"{finished} of {runs} runs {'was' if finished == 1 else 'were'} finished and {where}")
+    if saved is not None:
+        said.append(f"completed rounds are saved in {saved}; run the same command again to continue")
+    return "; ".join(said)
+
+
+def _trained(experiment: "Experiment", quiet: bool) -> "Iterator[Result]":
+    """All runs, one after another, with their progress on stderr."""
     from firma.experiment import execute
     from firma.progress import shown
 
     if quiet:
-        return list(execute(experiment))
+        yield from execute(experiment)
+        return
     note = "the first run on a machine compiles the kernels"
     if experiment.config.engine == "ray":
         note = "Ray and its workers take about ten seconds to start"
     metric = TITLES[experiment.task.main]
     with shown(experiment.rounds, len(experiment.runs), metric, note) as on_round:
-        return list(execute(experiment, on_round))
+        yield from execute(experiment, on_round)
 
 
 def _write(document: dict[str, Any], results: "list[Result]", folder: Path) -> None:
@@ -268,10 +308,11 @@ def _show(experiment: "Experiment", results: "list[Result]", folder: Path | None
     config, facts = experiment.config, results[0].config
     seeds = f", {config.seeds} seeds" if config.seeds > 1 else f", seed {config.seed}"
     drawn = f" ({participant_count(config.participation, facts['clients'])} per round)"
-    clients = f"{facts['clients']} clients{drawn if config.participation < 1 else ''}"
+    clients = f"{counted(facts['clients'], 'client')}{drawn if config.participation < 1 else ''}"
     attacked = f" ({config.attackers} dishonest: {config.attack})" if config.attackers else ""
     drift = f", drift {facts['drift']}" if "drift" in facts else ""
-    title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}{attacked}, {facts['rounds']} rounds{seeds}"
+    rounds = counted(facts["rounds"], "round")
+    title = f"{facts['dataset']}, {facts['scenario']}{drift}, {clients}{attacked}, {rounds}{seeds}"
     table = Table(Column("method", overflow="fold"), title=f"{title} (preset {config.preset})")
     columns = _COLUMNS[results[0].task]
     if config.attackers:

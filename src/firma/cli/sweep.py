@@ -49,6 +49,7 @@ def sweep(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="List the runs that are missing, and their number, without running them.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")] = False,
     live: Live = False,
     page: Page = None,
     json: Json = False,
@@ -88,7 +89,7 @@ def sweep(
         _list(missing(wanted, folder), wanted, found, json)
         return
     _say_same(found)
-    left, failed = _run(wanted, folder, found.execution, grid, (live or page is not None, page))
+    left, failed = _run(wanted, folder, found.execution, grid, (live or page is not None, page), quiet)
     if json:
         names = {cell.cell.name: cell.error for cell in failed}
         new = {cell.name for cell in left}
@@ -105,7 +106,12 @@ def sweep(
 
 
 def _run(
-    wanted: "Sequence[Cell]", folder: Path, execution: Mapping[str, Any], grid: Path, shown: tuple[bool, str | None]
+    wanted: "Sequence[Cell]",
+    folder: Path,
+    execution: Mapping[str, Any],
+    grid: Path,
+    shown: tuple[bool, str | None],
+    quiet: bool,
 ) -> "tuple[list[Cell], list[FailedCell]]":
     """Run what is missing: the cells that were left to run, and those of them that failed."""
     from firma.atomic_files import write_whole
@@ -126,7 +132,7 @@ def _run(
         name = f"Sweep {grid.stem}: {_runs(len(wanted))}, {len(wanted) - len(left)} of them from before"
         told = session(folder, name, command_words(), len(left))
         try:
-            with live_page(folder, *shown, told), tracked(left, len(wanted)) as tracker:
+            with live_page(folder, *shown, told), tracked(left, len(wanted), quiet) as tracker:
                 finished = (
                     sweep_cells_on_ray(left, folder, tracker.start, execution.get("address"))
                     if on_ray and left

@@ -56,7 +56,8 @@ class Tracker:
 
     def fail(self, failed: "FailedCell") -> None:
         """A cell has failed."""
-        self._end(failed.cell, f"FAILED: {failed.error}")
+        first, *more = failed.error.splitlines() or [""]  # lines of the user's code follow at the end, with the others
+        self._end(failed.cell, f"FAILED: {first}{' …' if more else ''}")
 
     def _end(self, cell: "Cell", what: str) -> None:
         self.finished, self.worked, self.part = self.finished + 1, self.worked + self.cost(cell), 0.0
@@ -79,12 +80,15 @@ class Tracker:
 
 
 @contextmanager
-def tracked(left: "Sequence[Cell]", wanted: int) -> Iterator[Tracker]:
-    """A progress bar on a terminal, one line per cell in a log."""
+def tracked(left: "Sequence[Cell]", wanted: int, quiet: bool = False) -> Iterator[Tracker]:
+    """A progress bar on a terminal, one line per cell in a log; nothing at all if `quiet`."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     from firma.cli.console import err
 
+    if quiet:
+        yield Tracker(left, wanted, lambda count, what, share: None, False)
+        return
     if not interactive(err):
         yield Tracker(left, wanted, _print_line, False)
         return

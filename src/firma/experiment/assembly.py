@@ -1,5 +1,6 @@
 """The federation that an engine runs: data split, ring ordered, models initialised, dishonest clients drawn."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +15,13 @@ from firma.data.partition import Partition, client_inputs, input_form, label_pro
 from firma.engines.drifting_data import drifting_data
 from firma.engines.engine import Federation
 from firma.experiment.checks import check_attack, device_of
+from firma.experiment.plan import Experiment
 from firma.methods import Method
 from firma.mixing.ring_order import orders_over_rounds
 from firma.mixing.wiring import Wiring
 from firma.models.build import ModelSpec, build_model, sized
 from firma.models.probe import InputSpec
-from firma.models.split_model import InputKind
+from firma.models.split_model import InputKind, SplitModel
 from firma.run_config import RunConfig
 from firma.settings import Hyper
 from firma.training.derived_head import with_possible_head
@@ -36,14 +38,8 @@ def assemble(
     `drift` is its spelling and the partition of every round, of which `partition` is the first.
     """
     clients = len(partition.train)
-    own = hyper.initial == "per-client"
-    wanted = sized(model, hyper.hidden, hyper.embedding)
-    inputs = inputs_of(dataset, partition)
-    models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(clients if own else 1)]
-    method = with_possible_head(method, models[0], dataset.task)
-    if method.head == "random":  # the same for all, also where extractors start from weights of their own
-        models = [replace(each, head=models[0].head) for each in models]
-    models = [with_private(each, method, algorithm_of(method, hyper)) for each in models]
+    count = clients if hyper.initial == "per-client" else 1
+    method, models = _models(dataset, inputs_of(dataset, partition), method, hyper, seed, model, count)
     wiring = wiring or Wiring()
     orders = _ring_orders(dataset, partition, method, hyper, rounds, wiring, drift)
     edges = wiring.edges if method.topology == "edges" else ()
@@ -57,6 +53,33 @@ def assemble(
         method, hyper, rounds, seed, orders[0][1], data, models, device_of(device), edges=edges, drift=changing,
         orders=orders if reorders(method, hyper) else (),
     )  # fmt: skip
+
+
+def _models(
+    dataset: Dataset, inputs: InputSpec, method: Method, hyper: Hyper, seed: int, model: ModelSpec, count: int
+) -> tuple[Method, list[SplitModel]]:
+    """The method as the model allows it, and what the first `count` clients start from."""
+    wanted = sized(model, hyper.hidden, hyper.embedding)
+    models = [build_model(wanted, inputs, dataset.classes, seed, client) for client in range(count)]
+    method = with_possible_head(method, models[0], dataset.task)
+    if method.head == "random":  # the same for all, also where extractors start from weights of their own
+        models = [replace(each, head=models[0].head) for each in models]
+    return method, [with_private(each, method, algorithm_of(method, hyper)) for each in models]
+
+
+def check_models(experiment: Experiment) -> None:
+    """Refuse methods that do not fit the model, and hooks that fail on it, before the first of several runs trains."""
+    dataset = experiment.dataset
+    inputs = inputs_of(dataset, Partition((), (), (), standardise=experiment.split.standardise == "per-client"))
+    for planned in {run.method.name: run for run in reversed(experiment.runs)}.values():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the run itself says the same
+            method, models = _models(dataset, inputs, planned.method, planned.hyper, planned.seed, experiment.model, 1)
+        order, device = tuple(range(experiment.clients)), torch.device("cpu")
+        run = Federation(
+            method, planned.hyper, experiment.rounds, planned.seed, order, (), models, device, task=experiment.task
+        )
+        run.recipe.memory(models[0].flat())
 
 
 def inputs_of(dataset: Dataset, partition: Partition) -> InputSpec:

@@ -15,7 +15,7 @@ from firma.data.drift import DriftingPartition, deal_over_rounds
 from firma.data.partition import Partition, client_standardisers, deal
 from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start, started
 from firma.errors import BadInput
-from firma.experiment.assembly import assemble, attacked, inputs_of
+from firma.experiment.assembly import assemble, attacked, check_models, inputs_of
 from firma.experiment.checks import check_clients
 from firma.experiment.plan import Experiment, PlannedRun, resolve
 from firma.experiment.records import described, live_facts, planned_facts
@@ -30,6 +30,7 @@ from firma.run_config import OnRound, RunConfig, takes_fields_of
 from firma.tasks.diagnosis import at_chance, diverged, flattered, label_balance
 from firma.tasks.task import TITLES
 from firma.tracking import RunFacts, tracked
+from firma.training.algorithm import PERSONAL, is_plain
 
 
 @takes_fields_of(RunConfig)
@@ -57,6 +58,8 @@ def run_all(config: RunConfig, on_round: OnRound | None = None) -> Iterator[Resu
 
 def execute(experiment: Experiment, on_round: OnRound | None = None) -> Iterator[Result]:
     """Train the runs of an experiment in order; an engine, such as a cluster, is started once for all of them."""
+    if len(experiment.runs) > 1:  # what would end a later run must not cost the time of those before it
+        check_models(experiment)
     with started(_engine_options(experiment.config)) as start:
         for planned in experiment.runs:
             yield _recorded(experiment, planned, on_round, start)
@@ -221,7 +224,7 @@ def _warn_of_untrained(run: Federation) -> None:
     if missing := run.clients - len(drawn):
         warnings.warn(
             f"participation = {run.participation}: {missing} of {run.clients} clients take part in none of the "
-            f"{run.rounds} rounds (seed {run.seed}); {run.method.name} tests them with untrained {what}",
+            f"{run.rounds} rounds (seed {run.seed}); {run.method.name} tests them with {what}",
             UserWarning,
             stacklevel=2,
         )
@@ -231,9 +234,20 @@ def _never_provided(run: Federation) -> str:
     """What a client that is never drawn keeps as it was initialised, for people; empty if a server provides all."""
     layout, method = run.models[0].layout(), run.method
     if method.topology != "star":
-        return "models"
+        return "untrained models"
+    if _trains_personal(run):
+        return "personal models that they have not trained"
     if method.shares == "model":
-        return "private parameters" if sum(layout.private) else ""
+        return "untrained private parameters" if sum(layout.private) else ""
     if method.head != "learnt":
         return ""  # the head is fixed, and known to all
-    return "heads" if method.shares == "extractor" else "extractors"
+    return "untrained heads" if method.shares == "extractor" else "untrained extractors"
+
+
+def _trains_personal(run: Federation) -> bool:
+    """Whether the algorithm keeps a personal model that only the client's own rounds train."""
+    recipe = run.recipe
+    if is_plain(recipe.algorithm) or recipe.personal is not None:
+        return False
+    # That of feature debiasing is the server's model with a bias, which is 0 at first.
+    return run.method.algorithm != "debiased" and PERSONAL in recipe.memory(run.models[0].flat())

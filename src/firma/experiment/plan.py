@@ -11,7 +11,7 @@ from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
 from firma.errors import BadInput
 from firma.experiment.checks import check_attack, check_clients, device_of
-from firma.methods import Method, check, lookup
+from firma.methods import Method, check, check_used, lookup, own_columns
 from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import VOCABULARY, ModelSpec, model_spec, run_settings, with_data
 from firma.run_config import RunConfig
@@ -113,7 +113,8 @@ def _rows(config: RunConfig) -> list[Method]:
 
 def _own(row: Method) -> Method:
     """A row of the user's own, checked; where its numbers come from must not be a surprise."""
-    if not check(row).base:
+    check_used(check(row), own_columns(row))
+    if not row.base:
         warnings.warn(
             f"method {row.name!r} has no base, so it trains with the defaults of firma.Hyper; "
             "set base to the name of a method to use its hyperparameters",

@@ -11,7 +11,8 @@ from firma.data.partition import Partition, label_proportions
 from firma.engines.engine import Federation
 from firma.experiment.plan import Experiment, PlannedRun
 from firma.live_log import LivePlace, held
-from firma.methods import columns, in_table
+from firma.methods import Method, columns, in_table
+from firma.mixing.wiring import is_ordered
 from firma.models.build import SIZES_OF_MLP, run_settings
 from firma.models.record import ModelRecord
 from firma.run_config import RunConfig, command_line, stated
@@ -31,6 +32,7 @@ def planned_facts(experiment: Experiment, planned: PlannedRun) -> dict[str, Any]
         "rounds": experiment.rounds,
         "participation": config.participation,
         **_drift_record(config),
+        **_unusual_record(experiment, planned.method, experiment.wiring.order),
         "preset": config.preset,
         "task": experiment.task.name,
         **_task_record(experiment.task),
@@ -91,10 +93,23 @@ def described(
             "python": platform.python_version(),
         },
         **({"edges": [list(edge) for edge in federation.edges]} if federation.edges else {}),
+        **_unusual_record(experiment, federation.method, federation.order),
         **_data_record(experiment, partition),
         **_task_record(federation.task),
         **_attack_record(federation),
     } | ({} if in_table(federation.method) else {"columns": columns(federation.method)})
+
+
+def _unusual_record(experiment: Experiment, method: Method, order: tuple[int, ...] | None) -> dict[str, str]:
+    """Backend, bandwidths and order of clients that were asked for; the usual, never recorded before, is left out."""
+    config = experiment.config
+    found: dict[str, str] = {"backend": config.backend} if config.backend != "auto" else {}
+    if method.order == "bandwidth":
+        found["bandwidth"] = Path(str(config.bandwidth)).name
+    stated = method.order == "given" and experiment.wiring.order is not None and is_ordered(method)
+    if order is not None and (stated or method.order == "bandwidth"):
+        found["order"] = ",".join(map(str, order))
+    return found
 
 
 def _attack_record(run: Federation) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def read_order(text: str | Path) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
+def is_ordered(row: Method) -> bool:
+    """Whether the order of the clients changes what a row computes or whom it sends to."""
+    return row.topology in ("ring", "all-reduce", *GRAPHS)
+
+
 def check_wiring(wiring: Wiring, rows: Iterable[Method]) -> None:
     """Refuse methods that lack what they need, and options that no method uses."""
     chosen = list(rows)
@@ -99,6 +104,5 @@ def check_wiring(wiring: Wiring, rows: Iterable[Method]) -> None:
         raise BadInput("--graph requires a method with topology = 'edges', such as fibfl:topology=edges,…")
     if wiring.bandwidth is not None and not any(row.order == "bandwidth" for row in chosen):
         raise BadInput("--bandwidth requires a method with order = 'bandwidth', such as fibfl:order=bandwidth")
-    ordered = ("ring", "all-reduce", *GRAPHS)
-    if wiring.order is not None and not any(row.topology in ordered for row in chosen):
+    if wiring.order is not None and not any(is_ordered(row) for row in chosen):
         raise BadInput("--order requires a method on a ring or a graph; with a server there is no order")

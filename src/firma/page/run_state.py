@@ -22,7 +22,7 @@ from firma.settings import Hyper, Split
 _BRIEF = ("method", "seed", "rounds", "clients", "main", "title", "engine")
 _BASE = (
     "method", "dataset", "scenario", "preset", "clients", "rounds", "model.name", "participation", "drift", "attack",
-    "attackers", "wire",
+    "attackers", "wire", "backend", "bandwidth", "order",
 )  # fmt: skip
 _PLAIN = ("method", "dataset", "scenario")  # in a label their values speak for themselves
 _SETTINGS = (*Hyper.model_fields, *Split.model_fields)

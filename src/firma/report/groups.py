@@ -8,7 +8,18 @@ from firma.data.scenarios import order
 from firma.errors import BadInput, unknown
 from firma.methods import METHODS
 from firma.results import Result
-from firma.run_facts import ABSENT, Facts, differing, distinct, own_tuning, recorded_split, tuning, unlike, varying
+from firma.run_facts import (
+    ABSENT,
+    Facts,
+    differing,
+    distinct,
+    everything_of,
+    own_tuning,
+    sizes_of,
+    tuning,
+    unlike,
+    varying,
+)
 from firma.settings import Split
 from firma.statistics import Statistic, statistic
 from firma.sweep.store import StoredCell
@@ -176,11 +187,12 @@ def _facts(cell: StoredCell) -> Facts:
 def _divided(cells: Sequence[StoredCell]) -> Mapping[tuple[tuple[str, Hashable], ...], list[StoredCell]]:
     """Runs of equal facts that are not alike all the same: presets, data or code have changed between them."""
     found: dict[tuple[tuple[str, Hashable], ...], list[StoredCell]] = {}
-    different = unlike([cell.result.config for cell in cells])
+    method = cells[0].result.method
+    different = unlike([cell.result.config for cell in cells], method)
     inputs = [name for name in ("data", "code") if len(distinct(cell.inputs.get(name, "") for cell in cells)) > 1]
     for cell in cells:
-        numbers = {**cell.result.config.get("hyper", {}), **recorded_split(cell.result.config)}
-        special: Facts = {name: str(numbers.get(name, ABSENT)) for name in different}
+        known = everything_of(cell.result.config, method) | sizes_of(cell.result.config)
+        special: Facts = {name: str(known.get(name, ABSENT)) for name in different}
         special |= {name: cell.inputs.get(name, "")[:8] for name in inputs}
         found.setdefault(tuple(special.items()), []).append(cell)
     return found

@@ -169,6 +169,5 @@ def label(config: Mapping[str, Any], method: str) -> Label:
         unusual["participation"] = share
     if count := config.get("attackers", 0):
         unusual[config["attack"]] = count
-    if "drift" in config:
-        unusual["drift"] = config["drift"]
+    unusual |= {name: config[name] for name in ("drift", "backend", "bandwidth", "order") if name in config}
     return Label(preset, settings, unusual)

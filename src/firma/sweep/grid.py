@@ -150,9 +150,21 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 def _combinations(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Every combination of the values of all axes, seeds included."""
     axes = {name: _values(name, value) for name, value in table.items() if name not in ("seed", "seeds")}
+    _check_attacks(axes)
     for seed in _seeds(table):
         for values in product(*axes.values()):
             yield dict(zip(axes, values, strict=True)) | {"seed": seed}
+
+
+def _check_attacks(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse axes of attacks whose product has attacks without attackers, or the other way round."""
+    attacks, attackers = axes.get("attack", ["none"]), axes.get("attackers", [0])
+    if len(attacks) * len(attackers) > 1 and any((a == "none") != (n == 0) for a in attacks for n in attackers):
+        raise BadInput(
+            f"attack = {list(attacks)} with attackers = {list(attackers)}: their product has attacks without "
+            "attackers, or attackers without an attack; state honest runs in a [[grid]] table without either key, and "
+            "the others in another one"
+        )
 
 
 def _values(name: str, value: Any) -> list[Any]:
@@ -306,6 +318,6 @@ def _named(cells: Sequence[Cell]) -> list[Cell]:
 def _facts(cell: Cell) -> Facts:
     found: dict[str, Any] = {
         "method": cell.method, "dataset": cell.dataset, "scenario": cell.scenario, "preset": cell.preset,
-        "clients": cell.clients, "rounds": cell.rounds, **cell.settings,
+        "clients": cell.clients, "rounds": cell.rounds, "drift": "none", **cell.settings,
     }  # fmt: skip
     return flat(found | dict(cell.options))

@@ -25,7 +25,7 @@ from firma.models.reference import sources, user_modules
 from firma.results import Result
 from firma.ring_cost import ring_report
 from firma.run_config import OnRound, option_fields
-from firma.schedule import phases, warmup_rounds
+from firma.schedule import phases, warmup_epochs, warmup_rounds
 from firma.settings import hyper_for
 from firma.sweep.cells import Cell, references
 from firma.sweep.ring_savings import ORDERED_METHOD
@@ -287,7 +287,7 @@ def cost(cell: Cell) -> float:
     part = {"model": 1.0, "extractor": 1.0, "head": 1 / 3}
     usual = sum(phase.epochs * part[phase.trains] for phase in phases(method, hyper))
     warm = warmup_rounds(method, hyper, cell.rounds)
-    epochs = (cell.rounds - warm) * usual + warm * max(hyper.head_epochs, hyper.extractor_epochs)
+    epochs = (cell.rounds - warm) * usual + warm * warmup_epochs(method, hyper)
     taking_part = float(cell.options.get("participation", 1.0))
     return size.train * weights * (taking_part * epochs + cell.rounds / 3)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from firma.errors import BadInput
 from firma.methods import Method
-from firma.models.split_model import SplitModel
+from firma.models.split_model import Part, SplitModel
 from firma.training.algorithm import Algorithm
 from firma.training.hooks import is_private
 
@@ -36,7 +36,23 @@ def with_private(model: SplitModel, method: Method, algorithm: Algorithm) -> Spl
         _check_norms(model, method, bool(norms))
     trained = {name for name, _ in model.named_parameters()}
     found = norms | {name for name, owner in own if is_private(algorithm, name, owner)}
-    return replace(model, private=frozenset(found & trained)) if found & trained else model
+    if not found & trained:
+        return model
+    model = replace(model, private=frozenset(found & trained))
+    _check_shared(model, method)
+    return model
+
+
+def _check_shared(model: SplitModel, method: Method) -> None:
+    """Refuse a model of which nothing is left to share."""
+    parts: list[Part] = [] if method.shares == "nothing" else [method.shares]
+    parts += ["extractor"] if method.warmup == "yes" else []
+    for part in parts:
+        if not model.layout().shared(part):
+            raise BadInput(
+                f"{method.name}: all parameters of the {part} are private, so clients would have nothing to share; "
+                "keep fewer of them private, share another part (the column shares), or use local"
+            )
 
 
 def _check_norms(model: SplitModel, method: Method, found: bool) -> None:
