@@ -33,7 +33,7 @@ def _check_topology(share: float, clients: int, method: Method, hyper: Hyper, wi
     wiring.check(clients)
     graph = graph_of(method, hyper, edges=wiring.edges)
     if graph is not None and graph.topology != "edges":
-        check_graph(graph, participant_count(share, clients))
+        check_graph(graph, participant_count(share, clients), clients)
 
 
 def check_attack(config: RunConfig, clients: int, task: str) -> None:

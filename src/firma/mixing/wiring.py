@@ -101,4 +101,7 @@ def check_wiring(wiring: Wiring, rows: Iterable[Method]) -> None:
         raise BadInput("--bandwidth requires a method with order = 'bandwidth', such as fibfl:order=bandwidth")
     ordered = ("ring", "all-reduce", *GRAPHS)
     if wiring.order is not None and not any(row.topology in ordered for row in chosen):
-        raise BadInput("--order requires a method on a ring or a graph; with a server there is no order")
+        raise BadInput(
+            f"--order requires a method on a ring, a graph or an all-reduce; method {chosen[0].name!r} has topology = "
+            f"{chosen[0].topology!r}, which has no order"
+        )
