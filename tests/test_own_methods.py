@@ -639,6 +639,29 @@ def test_the_command_line_shows_where_a_hook_failed(here, command):
     assert any("return 1 / 0" in line for line in lines)
 
 
+def test_what_a_hook_prints_is_not_part_of_the_document(here, command):
+    (here / "talks.py").write_text(
+        "import firma\n\nprint('imported')\n\n\nclass Talks(firma.Algorithm):\n"
+        "    def after_training(self, one):\n        print('client', one.client)\n"
+    )
+    words = ["--dataset", "digits", "--clients", 2, "--rounds", 1, "--set", "local_steps=1"]
+    method = ["--method", "fedavg:algorithm=talks:Talks"]
+    code, out, said = command("run", *words, *method, "--json")
+    assert (code, len(json.loads(out)["results"])) == (0, 1)
+    assert "client 1" in said
+    assert "client 1" in command("run", *words, *method)[1], "without --json it is on stdout, as printed"
+    (here / "grid.toml").write_text(
+        'dataset = "digits"\nclients = 2\nrounds = 1\nmethod = "fedavg:algorithm=talks:Talks"\n'
+        "set = {local_steps = 1}\n"
+    )
+    sys.modules.pop("talks")
+    code, out, _ = command("sweep", "grid.toml", "--json")
+    assert (code, [each["status"] for each in json.loads(out)["runs"]]) == (0, ["run"])
+    sys.modules.pop("talks")
+    code, out, _ = command("topology", "--topology", "complete", "--clients", 3, *method, "--json")
+    assert (code, json.loads(out)["clients"]) == (0, 3)
+
+
 # What hooks are given
 
 
