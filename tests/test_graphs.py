@@ -466,7 +466,9 @@ def test_an_interrupted_run_on_a_graph_continues(make_federation, tmp_path):
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ("fibfl:topology=torus", "requires weights = 'metropolis'"),
+        ("fibfl:topology=torus", "requires weights = 'metropolis' and retention = 'none'; add weights=metropolis,ret"),
+        ("gradient-tracking:topology=torus", "requires weights = 'metropolis' and retention = 'none'; add weights=met"),
+        ("fibfl++:topology=torus", "add weights=metropolis,retention=none,gate=no,order=given,warmup=no"),
         ("fibfl:topology=complete,weights=metropolis", "requires retention = 'none'"),
         ("fibfl:weights=metropolis", "requires retention = 'none'"),
         ("fibfl:retention=none", "unless weights = 'metropolis'"),
