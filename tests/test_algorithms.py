@@ -138,6 +138,18 @@ def test_feddbe_without_bias_and_penalty_is_fedavg(make_federation):
     assert torch.equal(ours, by_autograd(make_federation, "fedavg"))
 
 
+@pytest.mark.parametrize(("frozen", "says"), [(False, "Linear without a bias"), (True, "Linear that is frozen")])
+def test_feddbe_says_what_its_head_lacks(make_federation, frozen, says):
+    head = nn.Linear(16, CLASSES, bias=frozen).requires_grad_(not frozen)
+    model = SplitModel(nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU()), head)
+    with pytest.raises(BadInput) as caught:
+        finish(replace(make_federation("feddbe", 3), models=[model]))
+    assert str(caught.value) == (
+        "feature debiasing requires a head that starts with a linear layer with a bias, both trainable; this one "
+        f"starts with {says}; choose another method, or another model"
+    )
+
+
 @pytest.mark.parametrize("changes", [{"mean_penalty": 5.0}, {"feature_bias": "no"}, {"mean_momentum": 0.3}])
 def test_each_part_of_feddbe_matters_and_agrees_with_the_oracle(make_federation, changes):
     federation = make_federation("feddbe", 3, **changes)

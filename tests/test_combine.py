@@ -117,7 +117,14 @@ def test_combinations_that_cannot_be(method, says):
         ("frame:topology=all-gather,combine=krum", {}, 4, "requires at least 5 clients to combine, and there are 4"),
         ("frame:topology=all-gather,combine=trimmed", {"byzantine": 2}, 4, "requires at least 5"),
         ("fedavg:combine=median", {"byzantine": 5}, 10, "requires at least 11"),
-        ("fibfl:combine=trimmed", {"byzantine": 2}, 10, "there are a client and its neighbours"),
+        (
+            "fibfl:combine=trimmed",
+            {"byzantine": 2},
+            50,
+            "there are 3, a client and its 2 neighbours, however many clients there are; use a smaller byzantine, or a "
+            "topology with more neighbours",
+        ),
+        ("d-psgd:topology=complete,combine=krum", {}, 4, "and there are 4; use a smaller byzantine, or more clients"),
         ("fibfl:combine=clipped", {}, 2, "requires at least 3 clients"),
         ("fibfl++:combine=clipped", {"warmup_shares": "model"}, 5, "warmup_shares = 'model', an average at a server"),
     ],
@@ -132,6 +139,13 @@ def test_enough_clients_are_not():
     for method, members in (("frame:topology=all-gather,combine=krum", 5), ("fibfl++:combine=clipped", 3)):
         row = lookup(method)
         check_members(row, hyper_for(row, "recommended", {}), members, rounds=6)
+
+
+def test_whoever_is_alone_combines_nothing():
+    row = lookup("fedavg:combine=krum")
+    check_members(row, hyper_for(row, "recommended", {}), 1, rounds=6, clients=1)
+    with pytest.raises(BadInput, match="there are 1 of 5 in a round; use a smaller byzantine, a larger participation"):
+        check_members(row, hyper_for(row, "recommended", {}), 1, rounds=6, clients=5)
 
 
 def test_an_all_gather_passes_floats_on():

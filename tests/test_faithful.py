@@ -329,7 +329,8 @@ def test_parts_that_cannot_be_trained_are_told():
         return pair
 
     with pytest.raises(
-        BadInput, match=r"extractor has no trainable parameters: all 4 are frozen, so .* nothing to share"
+        BadInput,
+        match=r"extractor has no trainable parameters: all 4 are frozen, so .* nothing to share; put a layer",
     ):
         train(frozen(0))
     with pytest.raises(BadInput, match=r"head cannot be trained \(all its parameters are frozen\).*head_epochs"):

@@ -25,7 +25,7 @@ from firma.protocol import ExtractorState, Message, Participant
 from firma.schedule import Phase, RoundPlan, plan
 from firma.settings import Hyper
 from firma.sweep.grid import expand
-from firma.topologies import topology_report
+from firma.topologies import COMPARED, topology_report
 from reference import epochs, make_sites, parameters, sgd
 from test_mixing_kinds import ELEMENTS, PLACED
 from test_simulation import CLOSE, finish
@@ -466,7 +466,9 @@ def test_an_interrupted_run_on_a_graph_continues(make_federation, tmp_path):
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ("fibfl:topology=torus", "requires weights = 'metropolis'"),
+        ("fibfl:topology=torus", "requires weights = 'metropolis' and retention = 'none'; add weights=metropolis,ret"),
+        ("gradient-tracking:topology=torus", "requires weights = 'metropolis' and retention = 'none'; add weights=met"),
+        ("fibfl++:topology=torus", "add weights=metropolis,retention=none,gate=no,order=given,warmup=no"),
         ("fibfl:topology=complete,weights=metropolis", "requires retention = 'none'"),
         ("fibfl:weights=metropolis", "requires retention = 'none'"),
         ("fibfl:retention=none", "unless weights = 'metropolis'"),
@@ -555,12 +557,13 @@ def test_a_run_on_own_edges_from_a_file_and_from_python(tmp_path):
         ({"method": "d-psgd:topology=edges", "graph": PATH, "clients": 4}, "there is no client 4"),
         ({"method": "d-psgd:topology=edges", "graph": PATH, "clients": 6}, "no path from client 0 to 5"),
         ({"method": "d-psgd:topology=regular", "set": {"degree": 3}}, "degree = 3: no graph of 5"),
-        ({"method": "d-psgd:topology=regular", "participation": 0.6}, "degree = 4.*3 clients"),
+        ({"method": "d-psgd:topology=regular", "participation": 0.6}, "degree = 4.*with the 3 of 5 clients in a round"),
         ({"method": "d-psgd:topology=complete", "participation": 0.2}, "requires at least 2"),
         ({"method": "fibfl", "order": "0,1,2"}, "must name each of the clients 0 to 4 once"),
         ({"method": "fibfl", "order": "0,1,2,3,3"}, "must name each of the clients 0 to 4 once"),
         ({"method": "fibfl++", "order": "4,3,2,1,0"}, "which has order = '2-opt'"),
-        ({"method": "fedavg", "order": "4,3,2,1,0"}, "with a server there is no order"),
+        ({"method": "fedavg", "order": "4,3,2,1,0"}, "method 'fedavg' has topology = 'star', which has no order"),
+        ({"method": "frame:topology=all-gather", "order": "4,3,2,1,0"}, "topology = 'all-gather', which has no order"),
         ({"method": "fibfl", "order": "nowhere.txt"}, "such as 3,1,0,2, or a file"),
         ({"method": "fibfl:order=bandwidth"}, "requires --bandwidth FILE"),
     ],
@@ -614,6 +617,46 @@ def test_the_command_compares_topologies(command, tmp_path):
     assert [each["topology"] for each in json.loads(shown)["topologies"]] == ["torus"]
     code, _, err = command("topology", "--topology", "moon")
     assert (code, "choose from ring, complete" in err) == (2, True)
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4])
+def test_all_topologies_are_those_that_exist_for_so_many_clients(command, clients):
+    words = ["topology", "--topology", "all", "--clients", clients]
+    code, out, _ = command(*words, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert [each["topology"] for each in report["topologies"]] == [each for each in COMPARED if each != "regular"]
+    assert list(report["left_out"]) == ["regular"]
+    assert "Left out: regular (degree = 4: topology = 'regular' with" in command(*words)[1]
+    code, _, err = command(*words, "--topology", "regular")
+    assert (code, "degree = 4: topology = 'regular'" in err) == (2, True), "what is asked for by name is refused"
+    code, _, err = command("topology", "--topology", "all", "--clients", 4, "--participation", 2)
+    assert (code, "participation = 2.0: must be" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "gradient-tracking",
+        "fedbn:topology=ring,weights=metropolis",
+        "frame:topology=complete,weights=metropolis",
+        "d-psgd:algorithm=debiased",
+    ],
+)
+def test_the_command_counts_what_a_run_sends(command, method):
+    words = ["--dataset", "digits", "--clients", 3, "--method", method, "--json"]
+    code, out, err = command("topology", *words, "--topology", lookup(method).topology)
+    assert code == 0, err
+    (found,) = json.loads(out)["topologies"]
+    code, out, err = command("run", *words, "--rounds", 1, "--set", "local_steps=1", "--scenario", "iid")
+    assert code == 0, err
+    result = json.loads(out)["results"][0]
+    assert (found["messages"], found["bytes"]) == (result["messages"][0], result["bytes"][0])
+
+
+def test_the_command_says_how_to_see_a_method_without_a_ring(command):
+    code, _, err = command("topology", "--method", "frame")
+    assert (code, "choose a method on a ring, such as fibfl++, or see" in err) == (2, True)
 
 
 def test_degree_and_partners():

@@ -14,8 +14,8 @@ FLOORS = [
     ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics", "method_descriptions"),
     ("tasks", "graphs"),
     ("encoding", "schedule", "run_facts"),
-    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost", "topologies"), ("training",), ("algorithms",),
-    ("attacks", "privacy"), ("engines",), ("live_log",),
+    ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("algorithms",),
+    ("attacks", "privacy", "topologies"), ("engines",), ("live_log",),
     ("results", "run_config"), ("comparison", "progress", "tracking", "flower"), ("page",), ("peer",),
     ("experiment", "trained"), ("export",), ("sweep",), ("report",), ("paper",), ("cli",), ("__main__",),
 ]  # fmt: skip

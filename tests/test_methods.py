@@ -91,6 +91,20 @@ def test_a_row_that_trains_otherwise_has_recommended_epochs_too(name, epochs):
 
 
 @pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fedavg:rate=0.1", "'rate' is a setting, not a column; use --set rate=0.1"),
+        ("frame:local_steps=5", "'local_steps' is a setting, not a column; use --set local_steps=5"),
+        ("fedavg:momentum=0.5", "column 'momentum' is unknown; choose from .*; settings are changed with --set"),
+        ("fedavg:shape=head", "did you mean 'shares'"),
+    ],
+)
+def test_a_column_that_does_not_exist_may_be_a_setting(name, says):
+    with pytest.raises(BadInput, match=says):
+        lookup(name)
+
+
+@pytest.mark.parametrize(
     "name", ["fib", "fibfl:colour=red", "fibfl:gate=maybe", "fibfl:", "fedavg:weights=golden", "rdfl:shares=nothing"]
 )
 def test_rows_that_make_no_sense_are_refused(name):

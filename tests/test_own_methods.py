@@ -398,6 +398,19 @@ def own_state(self, one):
     self.count = 1
 
 
+def nan_in_step(self, step):
+    step.update(step.gradient())
+    step.memory["mine"].div_(0.0)
+
+
+def assigned(self, one):
+    one.parameters = one.start
+
+
+def a_half(self, one):
+    one.memory["mine"] = one.memory["mine"] + 0.5
+
+
 KEPT = {"memory": lambda self, model, shared: {"mine": torch.zeros(3)}}
 MISTAKES = {
     "after_training for client 0 in round 1 failed .KeyError: 'nothing here', test_own_methods.py, line": {
@@ -423,8 +436,37 @@ MISTAKES = {
     "change_gradient for client 0 in round 1 made gradients NaN or infinite": {
         "change_gradient": lambda self, gradients, step: gradients.fill_(float("inf")).zero_ is None or None
     },
-    "local_step for client 0 in round 1 failed .RuntimeError": {
+    r"local_step for client 0 in round 1 failed .BadInput: step.update: the shape of gradients is \(3,\); must be \(": {
         "local_step": lambda self, step: step.update(torch.zeros(3))
+    },
+    r"step.update: the shape of gradients is \(\); must be": {
+        "local_step": lambda self, step: step.update(step.gradient().norm())
+    },
+    r"step.update: the shape of model is \(7,\); must be": {
+        "local_step": lambda self, step: step.update(step.gradient(), torch.zeros(7))
+    },
+    r"step.gradient: the shape of at is \(10,\); must be": {
+        "local_step": lambda self, step: step.update(step.gradient(at=step.parameters[:10]))
+    },
+    r"step.features: the shape of at is \(\d+,\); must be": {
+        "local_step": lambda self, step: step.update(step.gradient() + step.features(torch.cat([step.start] * 2)).sum())
+    },
+    "step.gradient: at is float64; must be float32": {
+        "local_step": lambda self, step: step.update(step.gradient(at=step.parameters.double()))
+    },
+    "step.outputs: at is of type list; must be a tensor": {
+        "local_step": lambda self, step: step.update(step.gradient() + step.outputs([0.0]).sum())
+    },
+    "local_step for client 0 in round 1 made parameters NaN or infinite; look for divisions by zero": {
+        "local_step": lambda self, step: step.update(step.gradient() / 0)
+    },
+    "local_step for client 0 in round 1 made parameters NaN or infinite.*": {
+        "local_step": lambda self, step: step.update(step.gradient(loss=lambda outputs, targets: outputs.sum() / 0))
+    },
+    "local_step for client 0 in round 1 made memory 'mine' NaN or infinite": {**KEPT, "local_step": nan_in_step},
+    "cannot assign to field 'parameters', .*; change tensors in place": {"after_training": assigned},
+    "assigned float32 to 'mine', which was declared as int64 and would round it; declare it as float32": {
+        "memory": lambda self, model, shared: {"mine": torch.zeros(3, dtype=torch.int64)}, "after_training": a_half
     },
     "after_mixing takes .self.; must take .self, one.": {"after_mixing": lambda self: None},
     "mixed is of type int; must be a method": {"mixed": 7},
@@ -439,6 +481,9 @@ MISTAKES = {
         "memory": lambda self, model, shared: {"personal": torch.zeros(3)}
     },
     "memory: the name 'mine' is already taken by `mixed`": {**KEPT, "mixed": lambda self, shared: {"mine": 3}},
+    "mixed: the name 'parameters' is reserved for the shared parameters": {
+        "mixed": lambda self, shared: {"parameters": 3}
+    },
     "mixed: 'mine' has size 0; must be a whole number": {"mixed": lambda self, shared: {"mine": 0}},
     "memory failed .ZeroDivisionError": {"memory": lambda self, model, shared: 1 / 0},
     "fitted returned NoneType; must return an algorithm": {"fitted": lambda self, model: None},
@@ -538,9 +583,13 @@ def test_settings_must_identify_a_run(make_federation):
     [
         ("nowhere:Mine", "there is no module 'nowhere'"),
         ("fedprox:FedPro", "did you mean 'FedProx'"),
-        ("fedbn:NORMS", "must be a function|must be a class"),
+        ("fedbn:NORMS", "NORMS is of type tuple; must be a class"),
+        ("fedprox:Nothing", "class 'Nothing' is unknown; choose from FedProx"),
+        ("fedprox:dataclass", "must be a class"),
+        ("bad", "or MODULE:CLASS of your own"),
         ("fedbn:nn.Linear", "must be a subclass of firma.Algorithm"),
-        ("fedprox:FedProx(nu=1)", "cannot be made .*nu"),
+        ("fedprox:FedProx(nu=1)", "setting 'nu' is unknown; choose from mu"),
+        ("fedbn:FedBN(nu=1)", "FedBN has no settings; omit nu"),
         ("fedprox:FedProx(0.1)", "settings must be given by name"),
         ("fedprox:FedProx(mu=os.sep)", "settings must be given by name"),
         ("fedprox:FedProx(mu=1", "must have the form module:Class"),
@@ -565,6 +614,43 @@ def test_a_misspelt_hook_is_warned_of(make_federation):
         run(make_federation, mistake(after_trainings=lambda self, one: None))
 
 
+def test_a_misspelt_hook_of_a_base_class_is_warned_of(make_federation):
+    base = type("Basis", (firma.Algorithm,), {"before_trainings": lambda self, one: None})
+    with pytest.warns(UserWarning, match="before_trainings is not a hook and is never called .did you mean"):
+        run(make_federation, type("Mine", (base,), {})())
+
+
+def test_a_servers_memory_without_aggregate_is_warned_of(make_federation):
+    with pytest.warns(UserWarning, match="server_memory is never used, because only aggregate reads it"):
+        run(make_federation, mistake(server_memory=lambda self, shared: {"velocity": torch.zeros(shared)}))
+
+
+def test_other_parameters_that_begin_where_the_clients_own_do_are_others(make_federation):
+    """A tensor of one repeated number lies in the client's own memory."""
+
+    def repeated(self, step):
+        step.update(step.gradient(at=step.parameters[:1].expand(len(step.parameters))))
+
+    def copied(self, step):
+        step.update(step.gradient(at=step.parameters[:1].repeat(len(step.parameters))))
+
+    found = [run(make_federation, mistake(local_step=each))[0] for each in (repeated, copied)]
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda self, step: step.update(step.gradient()),
+        lambda self, step: step.update(step.gradient(loss=step.loss)),
+        lambda self, step: step.update(step.gradient() + 0 * step.outputs().sum()),
+    ],
+)
+def test_a_rate_that_is_too_large_is_not_blamed_on_a_local_step(make_federation, step):
+    for rate in (1e30, 3e38):  # which is almost the largest float32
+        assert not run(make_federation, mistake(local_step=step), rate=rate)[0].isfinite().all()
+
+
 def test_the_command_line_shows_where_a_hook_failed(here, command):
     (here / "mine.py").write_text(
         "import firma\n\n\nclass Mine(firma.Algorithm):\n    def after_training(self, one):\n        return 1 / 0\n"
@@ -578,6 +664,29 @@ def test_the_command_line_shows_where_a_hook_failed(here, command):
         "(ZeroDivisionError: division by zero, mine.py, line 6)"
     )
     assert any("return 1 / 0" in line for line in lines)
+
+
+def test_what_a_hook_prints_is_not_part_of_the_document(here, command):
+    (here / "talks.py").write_text(
+        "import firma\n\nprint('imported')\n\n\nclass Talks(firma.Algorithm):\n"
+        "    def after_training(self, one):\n        print('client', one.client)\n"
+    )
+    words = ["--dataset", "digits", "--clients", 2, "--rounds", 1, "--set", "local_steps=1"]
+    method = ["--method", "fedavg:algorithm=talks:Talks"]
+    code, out, said = command("run", *words, *method, "--json")
+    assert (code, len(json.loads(out)["results"])) == (0, 1)
+    assert "client 1" in said
+    assert "client 1" in command("run", *words, *method)[1], "without --json it is on stdout, as printed"
+    (here / "grid.toml").write_text(
+        'dataset = "digits"\nclients = 2\nrounds = 1\nmethod = "fedavg:algorithm=talks:Talks"\n'
+        "set = {local_steps = 1}\n"
+    )
+    sys.modules.pop("talks")
+    code, out, _ = command("sweep", "grid.toml", "--json")
+    assert (code, [each["status"] for each in json.loads(out)["runs"]]) == (0, ["run"])
+    sys.modules.pop("talks")
+    code, out, _ = command("topology", "--topology", "complete", "--clients", 3, *method, "--json")
+    assert (code, json.loads(out)["clients"]) == (0, 3)
 
 
 # What hooks are given

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -225,11 +226,59 @@ def test_honest_runs_record_no_attack():
         ({"method": "fedavg:combine=krum", "clients": 4}, "requires at least 5 clients"),
         ({"method": "frame:topology=all-gather", "wire": "int8"}, "use float32"),
         ({"method": "fedavg:combine=median", "participation": 0.4}, "requires at least 3 clients"),
+        ({"method": "fedavg:combine=krum", "participation": 0.2}, "and there are 1 of 5 in a round"),
     ],
 )
 def test_what_cannot_be_is_refused(options, says):
     with pytest.raises(BadInput, match=says):
         firma.run("digits", "iid", **options)
+
+
+TRIMMED = "fedavg:combine=trimmed"
+PATH = ((0, 1), (1, 2), (2, 3), (3, 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"method": "d-psgd:topology=edges,combine=trimmed", "graph": PATH},
+            r"requires 2 neighbours, and 2 of 5 clients have fewer \(0, 4\): they keep their own parameters in every",
+        ),
+        ({"method": TRIMMED, "attack": "noise", "attackers": 2}, "2 dishonest clients are combined at a time, but "),
+        (
+            {"method": "fibfl:combine=trimmed", "attack": "label-flip", "attackers": 3},
+            "2 dishonest clients are combined at a time",
+        ),
+        (
+            {"method": "d-psgd:topology=exponential,combine=clipped", "attack": "noise", "attackers": 4},
+            "3 dishonest clients .* withstands byzantine = 1; use fewer attackers, or a larger byzantine",
+        ),
+        (
+            {"clients": 10, "participation": 0.1, "attack": "noise", "attackers": 1},
+            r"fedavg: 1 of 1 dishonest clients \(\d\) take part in none of the 2 rounds, so nobody attacks",
+        ),
+    ],
+)
+def test_what_may_not_be_meant_is_warned_of(options, says):
+    with pytest.warns(UserWarning, match=says):
+        firma.run("digits", "iid", **{"method": "fedavg", "rounds": 2, "settings": {"local_steps": 1}} | options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "d-psgd:topology=edges,combine=trimmed", "graph": (*PATH, (0, 4))},
+        {"method": "d-psgd:topology=edges", "graph": PATH},
+        {"method": TRIMMED, "attack": "noise", "attackers": 1, "participation": 0.6},
+        {"method": "fedavg", "attack": "noise", "attackers": 4},
+        {"method": "fibfl:combine=trimmed", "attack": "noise", "attackers": 4, "clients": 20, "seed": 1},
+    ],
+)
+def test_nothing_else_is(options):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*(dishonest|keep their own)")
+        firma.run("digits", "iid", **{"rounds": 2, "settings": {"local_steps": 1}} | options)
 
 
 def test_flipping_labels_needs_classes():

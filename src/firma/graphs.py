@@ -97,17 +97,17 @@ def torus_rows(members: int) -> int:
     return next(rows for rows in range(math.isqrt(members), 0, -1) if members % rows == 0)
 
 
-def check_graph(graph: Graph, members: int) -> None:
-    """Refuse a graph that does not exist for so many members."""
+def check_graph(graph: Graph, members: int, clients: int | None = None) -> None:
+    """Refuse a graph that does not exist for so many members, which may be those of the `clients` that take part."""
+    there = f"{members} clients" if clients in (None, members) else f"the {members} of {clients} clients in a round"
     if graph.topology == "regular" and members > 1:
         if not 0 < graph.degree < members:
             raise BadInput(
-                f"degree = {graph.degree}: topology = 'regular' with {members} clients requires a degree from 1 to "
-                f"{members - 1}"
+                f"degree = {graph.degree}: topology = 'regular' with {there} requires a degree from 1 to {members - 1}"
             )
         if graph.degree * members % 2:
             raise BadInput(
-                f"degree = {graph.degree}: no graph of {members} clients has this degree everywhere, for degree times "
+                f"degree = {graph.degree}: no graph of {there} has this degree everywhere, for degree times "
                 "clients must be even; change degree or clients"
             )
         if graph.degree == 1 and members > 2:

@@ -274,7 +274,7 @@ def lookup(name: str) -> Method:
     for change in _split(changes) if colon else ():
         column, _, value = change.partition("=")
         if column not in COLUMNS:
-            raise unknown(f"method {name!r}: column", column, COLUMNS)
+            raise _unknown_column(name, column, change)
         if column in stated:
             raise BadInput(
                 f"method {name!r}: {column} is stated twice, as {stated[column]!r} and {value!r}; state it once"
@@ -320,6 +320,14 @@ def own_algorithm(row: Method) -> bool:
     return not isinstance(row.algorithm, str) or ":" in row.algorithm
 
 
+def _unknown_column(name: str, column: str, change: str) -> BadInput:
+    """The nearest column; a number such as the learning rate is a setting, and is given elsewhere."""
+    if any(column in numbers for numbers in (*PAPER_NUMBERS.values(), *RECOMMENDED_NUMBERS.values())):
+        return BadInput(f"method {name!r}: {column!r} is a setting, not a column; use --set {change}")
+    found = unknown(f"method {name!r}: column", column, COLUMNS)
+    return BadInput(f"{found}; settings are changed with --set")
+
+
 def _unknown_method(name: str) -> BadInput:
     """The nearest name, or where to find all of them: there are too many for one sentence."""
     near = suggestion(name, [*METHODS, *WORDS])
@@ -334,7 +342,8 @@ def check(row: Method) -> Method:
         if column == "algorithm" and own_algorithm(row):
             continue  # of the user's own: an object, or MODULE:CLASS
         if value not in allowed:
-            choice = f"must be one of {', '.join(allowed)}{suggestion(value, allowed)}"
+            own = ", or MODULE:CLASS of your own" if column == "algorithm" else ""
+            choice = f"must be one of {', '.join(allowed)}{own}{suggestion(value, allowed)}"
             raise BadInput(f"{what}: {column} = {value!r}; {choice}")
     if row.base and row.base not in METHODS:
         choice = f"must be one of {', '.join(METHODS)}, or empty{suggestion(row.base, METHODS)}"
@@ -366,8 +375,13 @@ def _check_mixing(row: Method, what: str) -> None:
             "'metropolis'"
         )
     if row.topology in GRAPHS and row.weights != "metropolis":
+        fitting = {"weights": "metropolis", "retention": "none", "gate": "no", "order": "given"}
+        fitting |= {} if row.topology in _WITH_RING else {"warmup": "no"}
+        wrong = {column: value for column, value in fitting.items() if getattr(row, column) != value}
+        stated = " and ".join(f"{column} = {value!r}" for column, value in wrong.items())
         raise BadInput(
-            f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires weights = 'metropolis'"
+            f"{what}: weights = {row.weights!r}, but topology = {row.topology!r} requires {stated}; add "
+            f"{','.join(f'{column}={value}' for column, value in wrong.items())}"
         )
     if row.weights == "metropolis":
         _check_metropolis(row, what)

@@ -7,7 +7,7 @@ from typing import Any
 from firma.data.dataset import DatasetSource, load_dataset
 from firma.data.partition import deal, default_scenario, label_proportions
 from firma.errors import BadInput
-from firma.methods import lookup
+from firma.methods import RING_METHOD, lookup
 from firma.mixing import graph, ring
 from firma.mixing.bandwidth import by_bandwidth, read_bandwidth, ring_links
 from firma.mixing.ring_order import ring_cost, similarity, two_opt
@@ -30,7 +30,10 @@ def ring_report(
         raise BadInput(f"participation = {participation}: must be greater than 0 and at most 1")
     row, source = lookup(method), load_dataset(dataset)
     if row.topology != "ring":
-        raise BadInput(f"method = {method!r}: must have topology ring, not {row.topology}")
+        raise BadInput(
+            f"method = {method!r}: must have topology ring, not {row.topology}; choose a method on a ring, such as "
+            f"{RING_METHOD}, or see how it would mix on one with --topology ring"
+        )
     hyper, split = hyper_for(row, preset, settings), split_for(preset, settings)
     scenario = scenario or default_scenario(source)
     partition = deal(source, scenario, source.clients if clients is None else clients, split, seed)

@@ -1,10 +1,11 @@
 """How fast topologies mix and what they send, computed without training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from firma.algorithms.catalogue import algorithm_of
 from firma.data.dataset import Dataset
 from firma.errors import BadInput, unknown
 from firma.graphs import Edge, check_graph, degree, period
@@ -16,6 +17,11 @@ from firma.models.build import ModelSpec, build_model, sized
 from firma.models.probe import InputSpec
 from firma.schedule import RoundPlan, participant_count, plan
 from firma.settings import Hyper
+from firma.tasks.task import Task
+from firma.training.derived_head import with_possible_head
+from firma.training.hooks import fitted
+from firma.training.local_step import elements, recipe
+from firma.training.private_parameters import with_private
 
 COMPARED = ("ring", *(each for each in GRAPHS if each != "edges"))  # without a file
 _NOISE = 1e-9  # of eigenvalues that are zero
@@ -29,38 +35,69 @@ def topology_of(name: str) -> Topology:
 
 
 def topology_report(
-    row: Method, topologies: Sequence[str], hyper: Hyper, clients: int, rounds: int, seed: int, elements: int,
+    row: Method, topologies: Sequence[str], hyper: Hyper, clients: int, rounds: int, seed: int, sent: int,
     edges: tuple[Edge, ...] = (), participation: float = 1.0,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One entry per topology: the row on it, its degree and passes, how fast it mixes, and what a round sends.
 
-    It is the last round of a run, in which all neighbours pass a gate with the same accuracy, if the row has one.
+    A message holds `sent` numbers. It is the last round of a run, in which all neighbours pass a gate with the same
+    accuracy, if the row has one.
     """
-    if not 0 < participation <= 1:
-        raise BadInput(f"participation = {participation}: must be greater than 0 and at most 1")
-    taking_part = participant_count(participation, clients)
     found = []
     for name in topologies:
-        one = on_topology(row, topology_of(name))
-        last = plan(one, hyper, taking_part, rounds, rounds - 1, seed, edges)
-        if last.graph is not None:
-            if last.graph.topology == "edges" and participation < 1:
-                raise BadInput("topology = 'edges': what takes part differs from round to round; omit --participation")
-            check_graph(last.graph, taking_part)
-        found.append(_measured(one, last, taking_part, elements))
+        one, last, taking_part = _last_round(row, name, hyper, clients, rounds, seed, edges, participation)
+        found.append(_measured(one, last, taking_part, sent))
     return found
 
 
+def impossible(
+    row: Method, topologies: Iterable[str], hyper: Hyper, clients: int, rounds: int, participation: float = 1.0
+) -> dict[str, str]:
+    """Which of these topologies the row cannot have with so many clients, and why."""
+    found = {}
+    for name in topologies:
+        try:
+            _last_round(row, name, hyper, clients, rounds, 0, (), participation)
+        except BadInput as error:
+            found[name] = str(error)
+    return found
+
+
+def _last_round(
+    row: Method, name: str, hyper: Hyper, clients: int, rounds: int, seed: int, edges: tuple[Edge, ...],
+    participation: float,
+) -> tuple[Method, RoundPlan, int]:  # fmt: skip
+    """The row on a topology, its last round, and how many clients take part in it, if there is such a graph."""
+    if not 0 < participation <= 1:
+        raise BadInput(f"participation = {participation}: must be greater than 0 and at most 1")
+    taking_part = participant_count(participation, clients)
+    one = on_topology(row, topology_of(name))
+    last = plan(one, hyper, taking_part, rounds, rounds - 1, seed, edges)
+    if last.graph is not None:
+        if last.graph.topology == "edges" and participation < 1:
+            raise BadInput("topology = 'edges': what takes part differs from round to round; omit --participation")
+        check_graph(last.graph, taking_part, clients)
+    return one, last, taking_part
+
+
 def elements_of(row: Method, model: ModelSpec, hyper: Hyper, source: Dataset) -> int:
-    """How many numbers a client shares in a round of the row with this model on these data."""
+    """How many numbers a client sends in a message of the row with this model on these data, as a run counts them.
+
+    What is private is not sent, and vectors that are mixed with the parameters are.
+    """
     inputs = InputSpec(source.shape, source.x_train.dtype, source.scale)
-    layout = build_model(sized(model, hyper.hidden, hyper.embedding), inputs, source.classes, 0, 0).layout()
-    return sum(span.stop - span.start for span in layout.shared("model" if row.shares == "nothing" else row.shares))
+    built = build_model(sized(model, hyper.hidden, hyper.embedding), inputs, source.classes, 0, 0)
+    row = with_possible_head(row, built, source.task)
+    algorithm = algorithm_of(row, hyper)
+    built = with_private(built, row, algorithm)
+    shared = built.layout().shared("model" if row.shares == "nothing" else row.shares)
+    trained = recipe(row, hyper, Task(source.task), fitted(algorithm, built), shared, built.outputs)
+    return elements(shared) + sum(trained.mixed.values())
 
 
-def _measured(row: Method, last: RoundPlan, clients: int, elements: int) -> dict[str, Any]:
+def _measured(row: Method, last: RoundPlan, clients: int, sent: int) -> dict[str, Any]:
     order = range(clients)
-    cost = kind_of(last.mixing).cost(last, clients, elements)
+    cost = kind_of(last.mixing).cost(last, clients, sent)
     by_pass, by_round = _spectrum(last, order)
     return {
         "topology": row.topology,

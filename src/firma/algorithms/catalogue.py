@@ -1,6 +1,7 @@
 """Which algorithm a row of the table means: one of this package, or one of the user's own."""
 
 import ast
+import inspect
 from dataclasses import replace
 from typing import Any, cast, get_args
 
@@ -12,7 +13,7 @@ from firma.algorithms.gradient_tracking import GradientTracking
 from firma.algorithms.per_fedavg import PerFedAvg
 from firma.algorithms.pfedme import PFedMe
 from firma.algorithms.scaffold import Scaffold
-from firma.errors import BadInput
+from firma.errors import BadInput, unknown
 from firma.methods import AlgorithmName, Method, own_algorithm
 from firma.models.reference import Reference, load, parsed
 from firma.settings import Hyper
@@ -79,11 +80,17 @@ def _own(method: Method) -> Algorithm:
 def _loaded(text: str) -> Algorithm:
     """An algorithm of the user's own: a class is called with the settings between parentheses, if there are any."""
     reference, settings = _parts(text)
-    found = load(reference, "algorithm")
+    found = load(reference, "algorithm", "class")
     if not isinstance(found, type):
         raise BadInput(f"algorithm = {text!r}: {reference.function} is of type {type(found).__name__}; must be a class")
     if not issubclass(found, Algorithm):
         raise BadInput(f"algorithm = {text!r}: {reference.function} must be a subclass of firma.Algorithm")
+    known = inspect.signature(found).parameters
+    for name in settings:
+        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            if not known:
+                raise BadInput(f"algorithm = {text!r}: {reference.function} has no settings; omit {name}")
+            raise unknown(f"algorithm = {text!r}: setting", name, known)
     try:
         return found(**settings)
     except (TypeError, ValueError) as error:

@@ -47,9 +47,12 @@ class FedDbe(Algorithm):
             place, first = f"{place}.0", first[0]
         found = {piece.name: piece for piece in model.layout().pieces}
         if type(first) is not nn.Linear or not {f"{place}.weight", f"{place}.bias"} <= found.keys():
+            lacking = ""
+            if type(first) is nn.Linear:
+                lacking = " without a bias" if first.bias is None else " that is frozen"
             raise BadInput(
                 f"{self.name} requires a head that starts with a linear layer with a bias, both trainable; "
-                f"this one starts with {type(first).__name__}; choose another method, or another model"
+                f"this one starts with {type(first).__name__}{lacking}; choose another method, or another model"
             )
         return replace(self, weight=found[f"{place}.weight"], shift=found[f"{place}.bias"])
 

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +21,13 @@ def print_table(table: Table) -> None:
     needed = Measurement.get(out, widest, table)
     width = max(needed.minimum, min(needed.maximum, 80))
     (out if needed.minimum <= out.width else Console(width=width)).print(table)
+
+
+@contextmanager
+def only_json_on_stdout(wanted: bool) -> Iterator[None]:
+    """With --json, what code of the user's own prints, such as a hook or a model, goes to stderr."""
+    with redirect_stdout(sys.stderr) if wanted else nullcontext():
+        yield
 
 
 def print_json(document: Any) -> None:

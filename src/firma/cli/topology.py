@@ -1,5 +1,6 @@
 """`firma topology`: how fast rings and graphs mix, what they send, and what an order of the ring saves."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from firma.cli.options import (
     changes,
     model_changes,
 )
+from firma.errors import BadInput
 from firma.methods import GRAPH_METHOD, GRAPHS, RING_METHOD, lookup
 
 
@@ -27,7 +29,8 @@ def topology(
         list[str] | None,
         typer.Option(
             help="A topology to compare, or all: ring, complete, torus, exponential, one-peer-exponential, regular, "
-            "edges; repeatable. Without it, the ring of --method is shown with what 2-opt saves on it.",
+            "edges; repeatable. all leaves out edges, and what does not exist for so many clients. Without it, the "
+            "ring of --method is shown with what 2-opt saves on it.",
             autocompletion=completion.topologies,
         ),
     ] = None,
@@ -63,7 +66,7 @@ def topology(
 
     Example: firma topology --topology ring --topology exponential --clients 16
     """
-    from firma.cli.console import print_json
+    from firma.cli.console import only_json_on_stdout, print_json
     from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
 
@@ -82,22 +85,29 @@ def topology(
     from firma.graphs import read_edges
     from firma.models.build import model_spec, run_settings
     from firma.settings import hyper_for
-    from firma.topologies import COMPARED, elements_of, topology_report
+    from firma.topologies import COMPARED, elements_of, impossible, topology_report
 
-    names = list(dict.fromkeys(each for name in topology for each in (COMPARED if name == "all" else (name,))))
     wanted = model_spec(model, model_changes(model_set))
     hyper = hyper_for(row, preset, run_settings(wanted, changes(set_)))
     edges = read_edges(graph) if graph is not None else ()
     count = source.clients if clients is None else clients
-    elements = elements_of(row, wanted, hyper, source)
+    with only_json_on_stdout(json):
+        elements = elements_of(row, wanted, hyper, source)
+    offered = [each for each in COMPARED if each not in topology] if "all" in topology else []
+    left_out = impossible(row, offered, hyper, count, source.rounds, participation)
+    if left_out and len(left_out) == len(offered):
+        raise BadInput(next(iter(left_out.values())))
+    asked = (each for name in topology for each in (COMPARED if name == "all" else (name,)))
+    names = [each for each in dict.fromkeys(asked) if each not in left_out]
     found = topology_report(row, names, hyper, count, source.rounds, seed, elements, edges, participation)
     if json:
-        print_json({"method": row.name, "clients": count, "elements": elements, "topologies": found})
+        report = {"method": row.name, "clients": count, "elements": elements, "topologies": found}
+        print_json(report | ({"left_out": left_out} if left_out else {}))
     else:
-        _print_topologies(f"{count} clients, {row.name}, {elements} numbers shared", found)
+        _print_topologies(f"{count} clients, {row.name}, {elements} numbers shared", found, left_out)
 
 
-def _print_topologies(title: str, found: list[dict[str, Any]]) -> None:
+def _print_topologies(title: str, found: list[dict[str, Any]], left_out: Mapping[str, str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -120,6 +130,8 @@ def _print_topologies(title: str, found: list[dict[str, Any]]) -> None:
         "weight of any client in any other after a round.",
         markup=False,
     )
+    for name, why in left_out.items():
+        out.print(f"Left out: {name} ({why}).", markup=False, highlight=False)
 
 
 def _size(count: float) -> str:

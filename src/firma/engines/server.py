@@ -10,7 +10,7 @@ from firma.errors import BadInput
 from firma.schedule import RoundPlan
 from firma.training.algorithm import ServerRound, overrides
 from firma.training.backend import torch_threads
-from firma.training.hooks import aggregate, declared, title
+from firma.training.hooks import PARAMETERS, aggregate, declared, title
 from firma.training.local_step import Recipe, elements
 
 START = "round.start"  # beside the algorithm's memory: (q,) what the server sent last
@@ -26,7 +26,7 @@ class Server:
         self._start = torch.cat(parts).to(run.device)
         own = declared(recipe.algorithm, "server_memory", count)
         self._memory = {name: tensor.to(run.device) for name, tensor in own.items()}
-        self._spans, at = {"parameters": slice(0, count)}, count
+        self._spans, at = {PARAMETERS: slice(0, count)}, count
         for name, size in recipe.mixed.items():
             self._spans[name], at = slice(at, at + size), at + size
 

@@ -16,7 +16,7 @@ def check_clients(config: RunConfig, clients: int, method: Method, hyper: Hyper,
     """Refuse a number of clients with which a method cannot run."""
     _check_participation(config.participation, clients, method)
     _check_topology(config.participation, clients, method, hyper, wiring)
-    check_members(method, hyper, participant_count(config.participation, clients), rounds, config.wire)
+    check_members(method, hyper, participant_count(config.participation, clients), rounds, config.wire, clients)
 
 
 def _check_participation(share: float, clients: int, method: Method) -> None:
@@ -33,7 +33,7 @@ def _check_topology(share: float, clients: int, method: Method, hyper: Hyper, wi
     wiring.check(clients)
     graph = graph_of(method, hyper, edges=wiring.edges)
     if graph is not None and graph.topology != "edges":
-        check_graph(graph, participant_count(share, clients))
+        check_graph(graph, participant_count(share, clients), clients)
 
 
 def check_attack(config: RunConfig, clients: int, task: str) -> None:

@@ -17,6 +17,7 @@ from firma.engines.engine import EngineOptions, Federation, RoundOutcome, Start,
 from firma.errors import BadInput
 from firma.experiment.assembly import assemble, attacked, check_models, inputs_of
 from firma.experiment.checks import check_clients
+from firma.experiment.doubts import warn_of_doubts
 from firma.experiment.plan import Experiment, PlannedRun, resolve
 from firma.experiment.records import described, live_facts, planned_facts
 from firma.live_log import live_run
@@ -136,6 +137,7 @@ def _execute(experiment: Experiment, planned: PlannedRun, on_round: OnRound | No
     # Again: clients with too few samples were left out.
     check_clients(config, federation.clients, method, hyper, experiment.wiring, experiment.rounds)
     _warn_of_untrained(federation)
+    warn_of_doubts(federation)
     audit = Audit(neighbours(federation.order)) if config.audit else None
     with live_run(config.live) as live:
         if live.on:

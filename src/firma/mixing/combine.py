@@ -80,10 +80,14 @@ def enough(plan: RoundPlan, members: int) -> bool:
 
     On a graph of the user's own, and in rounds with fewer members, a client with too few neighbours keeps its own.
     """
-    pool = min(members, 3) if plan.mixing == "ring" else members
+    return _fewest(plan, members) >= needed(plan.combine, plan.byzantine, plan.clip_radius)
+
+
+def _fewest(plan: RoundPlan, members: int) -> int:
+    """How many vectors, its own included, the client with the fewest neighbours combines; on a graph of edges, all."""
     if plan.graph is not None and plan.graph.topology != "edges":
-        pool = 1 + min(len(each) for each in senders(plan.graph, range(members)).values())
-    return pool >= needed(plan.combine, plan.byzantine, plan.clip_radius)
+        return 1 + min(len(each) for each in senders(plan.graph, range(members)).values())
+    return min(members, 3) if plan.mixing == "ring" else members
 
 
 def combined(plan: RoundPlan, own: "Tensor", received: "Sequence[Tensor]", reads: Reads) -> "Tensor":
@@ -208,8 +212,14 @@ def _sorted(vectors: "Sequence[Tensor]") -> "list[tuple[slice, Tensor]]":
     return [(span, torch.stack([vector[span] for vector in vectors]).sort(dim=0).values) for span in spans]
 
 
-def check_members(row: Method, hyper: Hyper, members: int, rounds: int, wire: Wire = "float32") -> None:
-    """Refuse a robust combine of too few clients, and encodings in which an all-gather cannot pass vectors on."""
+def check_members(
+    row: Method, hyper: Hyper, members: int, rounds: int, wire: Wire = "float32", clients: int | None = None
+) -> None:
+    """Refuse a robust combine of too few clients, and encodings in which an all-gather cannot pass vectors on.
+
+    `members` take part in a round, of so many `clients`; whoever is alone in the federation combines nothing.
+    """
+    everybody = members if clients is None else clients
     for number in (0, rounds - 1):  # a round of the warm-up, if there is one, and the last
         today = plan(row, hyper, members, rounds, number)
         if today.mixing == "all-gather" and wire != "float32":
@@ -222,11 +232,23 @@ def check_members(row: Method, hyper: Hyper, members: int, rounds: int, wire: Wi
                 f"method {row.name!r}: combine = 'clipped' cannot be combined with warmup_shares = "
                 f"{hyper.warmup_shares!r}, an average at a server; use extractor"
             )
-        if members > 1 and not enough(today, members):
+        if everybody > 1 and not enough(today, members):
             least = needed(today.combine, today.byzantine, today.clip_radius)
-            nearby = today.mixing == "ring" or today.graph is not None
-            there = "a client and its neighbours" if nearby else f"{members}"
             raise BadInput(
                 f"method {row.name!r}: combine = {row.combine!r} with byzantine = {hyper.byzantine} requires at least "
-                f"{least} clients to combine, and there are {there}; use a smaller byzantine, or more clients"
+                f"{least} clients to combine, and there are {_there(today, members, everybody)}"
             )
+
+
+def _there(today: RoundPlan, members: int, clients: int) -> str:
+    """How many vectors a client combines, and what to do if these are too few, for people."""
+    fewest = _fewest(today, members)
+    if fewest < members:
+        count = "1 neighbour" if fewest == 2 else f"{fewest - 1} neighbours"
+        return (
+            f"{fewest}, a client and its {count}, however many clients there are; use a smaller byzantine, or a "
+            "topology with more neighbours, such as complete or all-gather"
+        )
+    if members < clients:
+        return f"{members} of {clients} in a round; use a smaller byzantine, a larger participation, or more clients"
+    return f"{members}; use a smaller byzantine, or more clients"

@@ -105,4 +105,7 @@ def check_wiring(wiring: Wiring, rows: Iterable[Method]) -> None:
     if wiring.bandwidth is not None and not any(row.order == "bandwidth" for row in chosen):
         raise BadInput("--bandwidth requires a method with order = 'bandwidth', such as fibfl:order=bandwidth")
     if wiring.order is not None and not any(is_ordered(row) for row in chosen):
-        raise BadInput("--order requires a method on a ring or a graph; with a server there is no order")
+        raise BadInput(
+            f"--order requires a method on a ring, a graph or an all-reduce; method {chosen[0].name!r} has topology = "
+            f"{chosen[0].topology!r}, which has no order"
+        )

@@ -40,7 +40,10 @@ def probed(model: SplitModel, inputs: InputSpec, outputs: int) -> SplitModel:
     if layout.extractor == layout.buffers:
         held = [name for name, _ in found.named_frozen() if name.startswith("extractor.")]
         what = f"no trainable parameters: all {len(held)} are frozen" if held else "no parameters"
-        raise BadInput(f"model: the extractor has {what}, so there is nothing to share")
+        raise BadInput(
+            f"model: the extractor has {what}, so there is nothing to share; put a layer with trainable parameters "
+            "into it, whatever the method shares"
+        )
     return found
 
 

@@ -12,6 +12,7 @@ reading `import` statements, without running anything, so that they can be compa
 import ast
 import hashlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,18 +70,22 @@ def importable_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def load(reference: Reference, what: str = "model") -> Callable[..., Any]:
-    """The function, imported; every reason why it cannot be is one sentence. `what` is the option that named it."""
+def load(reference: Reference, what: str = "model", kind: str = "function") -> Callable[..., Any]:
+    """The function, imported; every reason why it cannot be is one sentence.
+
+    `what` is the option that named it, and `kind` what is expected there: a function or a class.
+    """
     module = imported(reference, what)
     try:
         found = reduce(getattr, reference.function.split("."), module)
     except AttributeError:
-        names = [name for name, each in vars(module).items() if callable(each) and not name.startswith("_")]
+        fits = callable if kind == "function" else inspect.isclass
+        names = [name for name, each in vars(module).items() if fits(each) and not name.startswith("_")]
         own = [name for name in names if getattr(vars(module)[name], "__module__", None) == module.__name__]
-        raise _no_function(reference, own or names, what) from None
+        raise _not_defined(reference, own or names, what, kind) from None
     if not callable(found):
         raise BadInput(
-            f"{what} {str(reference)!r}: {reference.function} is of type {type(found).__name__}; must be a function"
+            f"{what} {str(reference)!r}: {reference.function} is of type {type(found).__name__}; must be a {kind}"
         )
     return found
 
@@ -173,10 +178,11 @@ def _missing(reference: Reference, name: str | None, what: str = "model") -> Bad
     )
 
 
-def _no_function(reference: Reference, names: list[str], what: str) -> BadInput:
+def _not_defined(reference: Reference, names: list[str], what: str, kind: str) -> BadInput:
     if not names:
-        return BadInput(f"{what} {str(reference)!r}: module {reference.module} defines no functions")
-    return unknown(f"{what} {str(reference)!r}: function", reference.function, names)
+        several = "functions" if kind == "function" else "classes"
+        return BadInput(f"{what} {str(reference)!r}: module {reference.module} defines no {several}")
+    return unknown(f"{what} {str(reference)!r}: {kind}", reference.function, names)
 
 
 def _spec(top: str) -> ModuleSpec | None:

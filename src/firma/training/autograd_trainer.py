@@ -22,7 +22,7 @@ from firma.training.algorithm import (
     is_plain,
     overrides,
 )
-from firma.training.hooks import change_gradient, local_step
+from firma.training.hooks import change_gradient, is_finite, is_own, local_step
 from firma.training.layers import samplewise
 from firma.training.local_step import (
     BUFFER,
@@ -69,6 +69,8 @@ class AutogradTrainer:
         self._fresh = optimiser_memory(self.layout.size, device)
         self._beside: dict[int, tuple[Tensor, Memory]] = {}  # start and optimiser of models beside the client's own
         self._cacheable = samplewise(self.extractor)
+        # Of local steps of the user's own, it is known whether training itself made NaN or infinity in the present one.
+        self._watched = self._diverged = False
 
     def train(self, client: Client, job: Job, shuffle: np.random.Generator) -> None:
         """Train a client for one round, in place."""
@@ -156,6 +158,7 @@ class AutogradTrainer:
                 parameter.requires_grad_(phase.trains in ("model", part))
         algorithm = job.recipe.algorithm
         own_step = overrides(algorithm, "local_step")
+        self._watched = own_step and is_own(algorithm)
         cached = phase.trains == "head" and self._cacheable and not own_step
         features = self._features(client) if cached else None
         data, trained = client.data, self.layout.trained(phase.trains)
@@ -167,12 +170,18 @@ class AutogradTrainer:
             ) -> Tensor:
                 """(P,) gradient on some of the chosen samples, at other parameters if asked."""
                 picked = chosen[some]
-                with self._at(client, at):
+                with self._at(client, at, "gradient"):
                     inputs = data.inputs[picked]
                     seen = self.extractor(self._seen(client, inputs)) if features is None else features[picked]
                     self._gradients[trained].zero_()
-                    loss = (other or job.recipe.objective)(self.head(seen), data.labels[picked])
+                    outputs = self.head(seen)
+                    loss = (other or job.recipe.objective)(outputs, data.labels[picked])
                     (loss if penalty is None else loss + penalty(seen)).backward()  # type: ignore[no-untyped-call]
+                if self._watched and not is_finite(self._gradients[trained]):
+                    # A loss of the hook's own that is NaN on finite outputs is the hook's doing.
+                    usual = other is None and penalty is None
+                    sound = is_finite(client.parameters if at is None else at)
+                    self._diverged |= sound and (usual or not is_finite(outputs.detach()))
                 return self._gradients
 
             if not own_step:
@@ -195,12 +204,18 @@ class AutogradTrainer:
                 return self._forward(client, at, chosen[some], head=True)
 
             def update(gradients: Tensor, model: Tensor | None) -> None:
+                _check_flat("update", "gradients", gradients, client.parameters, same_kind=False)
+                changed = client.parameters if model is None else model
+                _check_flat("update", "model", changed, client.parameters)
+                sound = self._watched and is_finite(changed) and is_finite(gradients)
                 self._gradients.copy_(gradients)
                 if model is None:
                     self._step(client, job, phase.trains, optimiser, start)
                 else:
                     self._step_beside(client, job, phase.trains, model)
+                self._diverged |= sound and not is_finite(changed)
 
+            self._diverged = False
             local_step(
                 algorithm,
                 LocalStep(
@@ -208,26 +223,32 @@ class AutogradTrainer:
                     Update(update), Forward(features_at), Forward(outputs_at), job.recipe.objective, client.number,
                     job.number, self._steps, job.seed,
                 ),
+                lambda: self._diverged,
             )  # fmt: skip
             self._steps += 1
 
     def _forward(self, client: Client, at: Tensor | None, picked: Tensor, head: bool) -> Tensor:
         """(n, …) the extractor's outputs, or the head's, for some samples at any parameters, in evaluation mode."""
-        with self._at(client, at), torch.no_grad():
+        with self._at(client, at, "outputs" if head else "features"), torch.no_grad():
             self.extractor.eval()
             self.head.eval()
             found: Tensor = self.extractor(self._seen(client, client.data.inputs[picked]))
             found = self.head(found) if head else found
             self.extractor.train()
             self.head.train()
+        if self._watched and not is_finite(found):
+            self._diverged |= is_finite(client.parameters if at is None else at)
         return found
 
     @contextmanager
-    def _at(self, client: Client, flat: Tensor | None) -> Iterator[None]:
+    def _at(self, client: Client, flat: Tensor | None, what: str) -> Iterator[None]:
         """The modules at other parameters (P,) for a while: at the personal model with its buffers.
 
-        What a forward pass does to buffers at any other parameters is undone.
+        What a forward pass does to buffers at any other parameters is undone. `what` asks for it, for people.
         """
+        if flat is not None:
+            _check_flat(what, "at", flat, client.parameters)
+            flat = flat.contiguous()  # else it may begin where the client's own do and be something else
         if flat is None or flat.data_ptr() == client.parameters.data_ptr():
             yield
             return
@@ -285,6 +306,20 @@ class AutogradTrainer:
             span = self.layout.trained(part)
             if span.start < span.stop:  # a head may have no trainable parameters
                 job.recipe.update(parameters[span], self._gradients[span], optimiser, part, span)
+
+
+def _check_flat(function: str, name: str, found: object, expected: Tensor, same_kind: bool = True) -> None:
+    """Refuse an argument that torch would broadcast, or would read the beginning of."""
+    size = len(expected)
+    if not isinstance(found, Tensor):
+        raise BadInput(
+            f"step.{function}: {name} is of type {type(found).__name__}; must be a tensor of shape ({size},)"
+        )
+    if found.shape != expected.shape:
+        raise BadInput(f"step.{function}: the shape of {name} is {tuple(found.shape)}; must be ({size},)")
+    if same_kind and found.dtype != expected.dtype:
+        here, there = (str(each.dtype).removeprefix("torch.") for each in (found, expected))
+        raise BadInput(f"step.{function}: {name} is {here}; must be {there}")
 
 
 def _registered(*modules: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:

@@ -7,11 +7,13 @@ and `mixed` declared. A hook may assign a new tensor of the same shape; its valu
 import inspect
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from firma.errors import BadInput
@@ -29,6 +31,7 @@ HOOKS = (
 # Names in a client's memory that belong to the package; "personal" may be declared: it is then what is tested.
 _RESERVED = (START, "class_shares")
 _PREFIXES = ("optimiser.", "buffer.", f"{PERSONAL}.buffer.")
+PARAMETERS = "parameters"  # in the spans of a server's vector: the shared parameters, beside the mixed vectors
 
 
 def title(algorithm: Algorithm) -> str:
@@ -70,11 +73,23 @@ def _check_class(kind: type[Algorithm]) -> None:
         except TypeError:
             names = ", ".join(theirs.parameters)
             raise BadInput(f"{what}: {hook} takes ({names}); must take ({', '.join(mine.parameters)})") from None
-    for name in vars(kind):
+    bases = [each for each in kind.__mro__ if each not in Algorithm.__mro__]
+    for name in dict.fromkeys(name for each in bases for name in vars(each)):
         near = get_close_matches(name, HOOKS, 1, cutoff=0.8)
         if near and name not in HOOKS and not name.startswith("_"):
             hint = f"(did you mean {near[0]!r}?)"
             warnings.warn(f"{what}: {name} is not a hook and is never called {hint}", UserWarning, stacklevel=2)
+    if _has(kind, "server_memory") and not _has(kind, "aggregate"):
+        warnings.warn(
+            f"{what}: server_memory is never used, because only aggregate reads it and the class has none; define "
+            "aggregate, or keep state of clients in memory",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _has(kind: type[Algorithm], hook: str) -> bool:
+    return getattr(kind, hook) is not getattr(Algorithm, hook)
 
 
 def client_hook(algorithm: Algorithm, hook: str, one: ClientRound) -> None:
@@ -99,9 +114,21 @@ def change_gradient(algorithm: Algorithm, gradients: Tensor, step: "Step", clien
         raise BadInput(f"{_where(algorithm, 'change_gradient', client, number)} made gradients NaN or infinite")
 
 
-def local_step(algorithm: Algorithm, step: LocalStep) -> None:
-    """Call the local step of one batch."""
-    _called(algorithm, "local_step", (step,), step.memory, step.client, step.number)
+def local_step(algorithm: Algorithm, step: LocalStep, diverged: Callable[[], bool]) -> None:
+    """Call the local step of one batch; `diverged` says afterwards whether training itself made NaN or infinity in it.
+
+    Rows of the table are not checked: what they compute is known, so that it is their numbers that are too large, and a
+    run with such numbers ends with a warning instead.
+    """
+    hook, held = "local_step", {"parameters": step.parameters}
+    own = {name: kept for name, kept in step.memory.items() if name not in _RESERVED and not name.startswith(_PREFIXES)}
+    watched = is_own(algorithm) and _unsound(own, held) is None
+    _called(algorithm, hook, (step,), step.memory, step.client, step.number)
+    if watched and (broken := _unsound(own, held)) and not diverged():
+        raise BadInput(
+            f"{_where(algorithm, hook, step.client, step.number)} made {broken} NaN or infinite; look for "
+            "divisions by zero, and for numbers that grow from step to step"
+        )
 
 
 def aggregate(algorithm: Algorithm, server: ServerRound) -> Tensor:
@@ -146,6 +173,8 @@ def mixed(algorithm: Algorithm, shared: int) -> dict[str, int]:
         raise BadInput(f"{what} returned {type(found).__name__}; must return a dict of sizes by name")
     for name, size in found.items():
         _check_name(what, name)
+        if name == PARAMETERS:
+            raise BadInput(f"{what}: the name {name!r} is reserved for the shared parameters; choose another")
         if name == PERSONAL:
             raise BadInput(f"{what}: the name {name!r} is taken: a personal model stays with the client")
         if type(size) is not int or size < 1:
@@ -204,6 +233,10 @@ def _plainly(algorithm: Algorithm, hook: str, given: tuple[Any, ...]) -> Any:
     """Call a hook that belongs to no round."""
     try:
         return getattr(algorithm, hook)(*given)
+    except BadInput as error:
+        if not is_own(algorithm):
+            raise  # it says all there is to say; where it was raised is of no use to anybody
+        raise _failure(algorithm, f"algorithm {title(algorithm)}: {hook}", error) from error
     except Exception as error:
         raise _failure(algorithm, f"algorithm {title(algorithm)}: {hook}", error) from error
 
@@ -244,6 +277,12 @@ def _keep(memory: "Memory", before: "Memory", where: str) -> None:
                 f"{where} changed the shape of {name!r} from {tuple(kept.shape)} to {tuple(tensor.shape)}; memory and "
                 "mixed vectors keep their shapes"
             )
+        if not torch.can_cast(tensor.dtype, kept.dtype):
+            now, declared_as = (str(each.dtype).removeprefix("torch.") for each in (tensor, kept))
+            raise BadInput(
+                f"{where} assigned {now} to {name!r}, which was declared as {declared_as} and would round it; declare "
+                f"it as {now}, or assign {declared_as}"
+            )
         if tensor is not kept:
             kept.copy_(tensor.detach())
             memory[name] = kept
@@ -253,9 +292,14 @@ def _unsound(memory: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> str 
     """The first of these tensors that holds NaN or infinity."""
     named = {**others, **{f"memory {name!r}": tensor for name, tensor in memory.items()}}
     for name, tensor in named.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        if tensor.is_floating_point() and not is_finite(tensor):
             return name
     return None
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether a tensor holds neither NaN nor infinity; of a finite sum, no element does."""
+    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
 
 
 def _where(algorithm: Algorithm, hook: str, client: int | None, number: int) -> str:
@@ -267,4 +311,8 @@ def _failure(algorithm: Algorithm, where: str, error: Exception) -> BadInput:
     """A sentence, then the lines of the user's traceback: it is read where the error itself does not arrive."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     lines = "".join(traceback.format_list(frames)).rstrip()
-    return BadInput(f"{where} failed ({said(error, type(algorithm).__module__)})" + (f"\n{lines}" if lines else ""))
+    hint = (
+        "; change tensors in place, as in one.parameters.copy_(...)" if isinstance(error, FrozenInstanceError) else ""
+    )
+    told = f"{where} failed ({said(error, type(algorithm).__module__)}){hint}"
+    return BadInput(told + (f"\n{lines}" if lines else ""))
