@@ -194,6 +194,12 @@ def test_gradient_tracking_alone_is_training_alone(make_federation):
     assert torch.equal(ours, alone)
 
 
+def test_scaffold_alone_is_training_alone_up_to_rounding(make_federation):
+    """c and c_i are the same sums, taken in another order."""
+    ours, alone = (finish(make_federation(method, 1, 6, backend="autograd"))[0] for method in ("scaffold", "local"))
+    torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
+
+
 def test_traffic_by_hand(make_federation):
     """Twice the parameters where a vector of their size travels along; one number, or one per feature, more else."""
     layout = make_federation("fedavg", 5).models[0].layout()
