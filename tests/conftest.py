@@ -104,7 +104,7 @@ def make_federation() -> Make:
     def make(method, clients=3, rounds=3, noisy=(), order=None, seed=5, backend="auto", **changes):  # type: ignore[no-untyped-def]
         base = {
             "batch": 16, "epochs": 2, "head_epochs": 1, "extractor_epochs": 2, "rate": 0.01, "inner_steps": 2,
-            "schedule": "constant", "weight_decay": 0.0,  # test_rates.py holds these two against torch
+            "schedule": "constant", "weight_decay": 0.0,  # for these two: test_rates.py and test_rates_of_rows.py
         }  # fmt: skip
         row = lookup(method) if isinstance(method, str) else method
         special = {name: value for name, value in PAPER_NUMBERS.get(row.base, {}).items() if name not in base}

@@ -23,7 +23,7 @@ from firma.models import SplitModel, mlp
 from firma.privacy import Audit
 from firma.settings import Hyper, split_for
 from firma.tasks.task import Task
-from firma.training.algorithm import PERSONAL, Algorithm
+from firma.training.algorithm import PERSONAL, Algorithm, ClientRound
 from reference_algorithms import ALGORITHMS
 from test_simulation import CLOSE, finish, oracle
 
@@ -206,6 +206,12 @@ def test_gradient_tracking_alone_is_training_alone(make_federation):
     assert torch.equal(ours, alone)
 
 
+def test_scaffold_alone_is_training_alone_up_to_rounding(make_federation):
+    """c and c_i are the same sums, taken in another order."""
+    ours, alone = (finish(make_federation(method, 1, 6, backend="autograd"))[0] for method in ("scaffold", "local"))
+    torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
+
+
 def test_traffic_by_hand(make_federation):
     """Twice the parameters where a vector of their size travels along; one number, or one per feature, more else."""
     layout = make_federation("fedavg", 5).models[0].layout()
@@ -352,6 +358,15 @@ def test_the_personal_model_is_what_is_saved(tmp_path, method):
     ("method", "says"),
     [
         ("fednova:topology=ring,weights=half,retention=constant", "never bring them together"),
+        ("fednova:topology=all-gather,combine=clipped", "never come together; use 'trimmed', 'median' or 'krum'"),
+        ("gradient-tracking:combine=clipped", "preserves the mean over clients; use combine = 'mean'"),
+        ("gradient-tracking:combine=median", "preserves the mean over clients; use combine = 'mean'"),
+        ("gradient-tracking:gate=yes", "preserves the mean over clients; use gate = 'no'"),
+        ("scaffold:optimiser=adam", "mean gradient from what it moved by; use optimiser = 'sgd'"),
+        ("gradient-tracking:optimiser=adam", "mean gradient from what it moved by; use optimiser = 'sgd'"),
+        ("scaffold:persistent=yes", "local steps of a fresh optimiser lead; use persistent = 'no'"),
+        ("gradient-tracking:persistent=yes", "local steps of a fresh optimiser lead; use persistent = 'no'"),
+        ("fednova:persistent=yes", "local steps of a fresh optimiser lead; use persistent = 'no'"),
         ("scaffold:training=two-phase", "different numbers for extractor and head"),
         ("ditto:persistent=yes", "fresh optimiser"),
         ("apfl:personal=fine-tune", "personal model of its own"),
@@ -360,6 +375,115 @@ def test_the_personal_model_is_what_is_saved(tmp_path, method):
 def test_what_cannot_be_combined_is_refused(method, says):
     with pytest.raises(BadInput, match=says):
         lookup(method)
+
+
+SMALL_RUN = {"dataset": "digits", "scenario": "iid", "clients": 5, "rounds": 2}
+SHORT = {"epochs": 1, "hidden": 8, "embedding": 4}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "says"),
+    [
+        (
+            "fednova",
+            {"preset": "published"},
+            "initial = 'per-client' .* normalised steps: .* would stay apart; set initial",
+        ),
+        ("fednova", {"settings": {"initial": "per-client"}}, "initial = 'per-client' cannot be combined"),
+        ("fednova:topology=all-reduce", {"participation": 0.6}, "participation = 0.6 .* use topology = 'star'"),
+        ("fednova:topology=all-gather", {"participation": 0.6}, "participation = 0.6 .* topology = 'all-gather'"),
+    ],
+)
+def test_fednova_requires_one_model_that_all_start_from(method, options, says):
+    with pytest.raises(BadInput, match=says):
+        firma.run(**SMALL_RUN, method=method, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "share"), [("fednova", 0.6), ("fednova:topology=all-reduce", 1.0), ("fednova:topology=all-gather", 0.99)]
+)
+def test_fednova_that_runs_ends_with_one_model(method, share):
+    found = firma.run(**SMALL_RUN, method=method, settings=SHORT, participation=share).parameters
+    assert torch.equal(found, found[:1].expand_as(found))
+
+
+def test_an_engine_refuses_clients_of_fednova_that_start_apart(make_federation):
+    with pytest.raises(BadInput, match="initial = 'per-client' cannot be combined with algorithm normalised steps"):
+        Simulation(make_federation("fednova", 2, initial="per-client"))
+
+
+def shared_statistics(federation, sizes):
+    """The federation with clients of these sizes, and a model whose running statistics are averaged."""
+    model = noisy_model(0.0)
+    model.extractor[1].shared_buffers = True
+    data = [
+        replace(each, inputs=each.inputs.repeat(20, 1)[:size], labels=each.labels.repeat(20)[:size])
+        for each, size in zip(federation.data, sizes, strict=True)
+    ]
+    return replace(federation, models=[model], data=data)
+
+
+def test_fednova_averages_shared_statistics_as_fedavg_does(make_federation):
+    """In the first round, from a common start, training is the same, and so are the averages of its statistics."""
+    sizes = (8, 8, 400)
+    ours, theirs = (
+        finish(shared_statistics(make_federation(method, 3, 1, epochs=5), sizes))[0] for method in ("fednova", "fedavg")
+    )
+    statistics = shared_statistics(make_federation("fedavg", 3), sizes).models[0].layout().buffers
+    assert statistics == 2 * 16
+    torch.testing.assert_close(ours[:, :statistics], theirs[:, :statistics], rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(ours[:, statistics:], theirs[:, statistics:], **CLOSE)
+
+
+def test_fednovas_variances_stay_positive(make_federation):
+    """The weights p_i τ_eff / τ_i of clients of very different sizes sum to much more than 1."""
+    federation = shared_statistics(make_federation("fednova", 3, 3, epochs=5), (8, 8, 400))
+    simulation = Simulation(federation)
+    losses = [outcome.metrics["loss"] for outcome in simulation.rounds()]
+    (variances,) = [piece for piece in simulation.layout.pieces if piece.name.endswith("running_var")]
+    assert simulation.parameters[:, variances.start : variances.stop].min() > 0
+    assert np.isfinite(losses).all()
+
+
+def test_fednova_of_heads_alone_leaves_shared_statistics_out(make_federation):
+    """They belong to the extractor, which stays with the client."""
+    federation = shared_statistics(make_federation("fednova:shares=head", 3, 1), (8, 8, 400))
+    alone = shared_statistics(make_federation("local", 3, 1, backend="autograd"), (8, 8, 400))
+    head = federation.models[0].layout().span("head")
+    ours, theirs = finish(federation)[0], finish(alone)[0]
+    assert torch.equal(ours[:, : head.start], theirs[:, : head.start])
+    assert torch.equal(ours[:, head], ours[:1, head].expand(3, -1))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 1.0])
+def test_effective_steps_are_the_sum_of_velocities(momentum):
+    for steps in (0, 1, 2, 7, 40):
+        velocity = total = 0.0
+        for _ in range(steps):
+            velocity = momentum * velocity + 1
+            total += velocity
+        assert round_of(steps, momentum).effective_steps == pytest.approx(total, rel=1e-12)
+
+
+def round_of(steps, momentum):
+    nothing = torch.zeros(0)
+    return ClientRound(0, 0, nothing, nothing, {}, (), 0, steps, 0.1, momentum, 1, 1, nothing, nothing)
+
+
+@pytest.mark.parametrize("method", ["fednova", "scaffold", "gradient-tracking"])
+def test_momentum_of_one_agrees_with_the_oracle(make_federation, method):
+    federation = make_federation(method, 3, momentum=1.0, rate=0.001)
+    torch.testing.assert_close(finish(federation)[0], oracle(federation), **CLOSE)
+
+
+def test_corrections_add_up_to_nothing_at_a_server_too(make_federation):
+    """Clients that take no part are given the server's model, but their corrections stay as they are."""
+    method = "gradient-tracking:topology=star,weights=equal,retention=none"
+    simulation = Simulation(replace(make_federation(method, 5, 6), participation=0.6))
+    list(simulation.rounds())
+    corrections = memory_of(simulation, "tracking.correction")
+    assert corrections.abs().max() > 0.01
+    torch.testing.assert_close(corrections.sum(0), torch.zeros_like(corrections[0]), rtol=0, atol=1e-5)
 
 
 @dataclass(frozen=True)

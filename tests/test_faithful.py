@@ -335,7 +335,12 @@ def test_parts_that_cannot_be_trained_are_told():
         train(frozen(0))
     with pytest.raises(BadInput, match=r"head cannot be trained \(all its parameters are frozen\).*head_epochs"):
         train(frozen(1), "fedrep")
-    for method, settings in (("fedavg", QUICK), ("local", QUICK), ("fedrep", QUICK | {"head_epochs": 0})):
+    with pytest.raises(BadInput, match=r"head cannot be trained \(all its parameters are frozen\)"):
+        train(frozen(1), replace(METHODS["fedavg"], name="tuned", personal="tune-head"))
+    for method, settings in (
+        ("fedavg", QUICK), ("local", QUICK), ("fedrep", QUICK | {"head_epochs": 0}), ("per-fedavg", QUICK),
+        ("fedavg-ft", QUICK),
+    ):  # fmt: skip
         pair = frozen(1)
         result = train(pair, method, settings=settings)
         assert torch.equal(result.model(1).head.weight, pair[1].weight)

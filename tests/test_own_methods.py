@@ -710,6 +710,79 @@ def test_hooks_see_parameters_in_torchs_order(make_federation):
     assert torch.equal(seen["server"], expected)
 
 
+@dataclass(frozen=True)
+class Counting(firma.Algorithm):
+    """Keeps how many steps each hook was told of, and whether it was told that the client took part."""
+
+    name = "counting"
+
+    def memory(self, model, shared):
+        return {"batches": torch.zeros(1), "before": torch.zeros(1), "after": torch.zeros(1), "mixed": torch.zeros(1),
+                "part": torch.zeros(1)}  # fmt: skip
+
+    def before_training(self, one):
+        one.memory["batches"].zero_()
+        one.memory["before"].fill_(one.steps)
+
+    def local_step(self, step):
+        step.memory["batches"].add_(1)
+        step.update(step.gradient())
+
+    def after_training(self, one):
+        one.memory["after"].fill_(one.steps)
+
+    def after_mixing(self, one):
+        one.memory["mixed"].fill_(one.steps)
+        one.memory["part"].fill_(one.took_part)
+
+
+def counted(simulation):
+    """Of every client: the batches that it trained on, and what its hooks were told."""
+    names = ("batches", "before", "after", "mixed", "part")
+    return [[int(client.memory[name]) for name in names] for client in simulation._group.clients]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_hooks_are_told_how_many_steps_a_client_takes(make_federation, workers):
+    """Also where clients have limits of their own, which follow from class shares that mixing replaces."""
+    row = replace(METHODS["frame"], name="mine", algorithm=Counting())
+    limits = {"local_steps": 2, "local_steps_for": "different", "personal_share": "auto", "extractor_epochs": 40}
+    federation = replace(make_federation(row, 3, 2, personal_epochs=0, **limits), workers=workers)
+    simulation = Simulation(federation)
+    list(simulation.rounds())
+    found = counted(simulation)
+    assert len({batches for batches, *_ in found}) > 1, "clients differ"
+    for batches, *told in found:
+        assert batches > 2
+        assert told == [batches] * 3 + [1]
+
+
+def test_a_client_that_took_no_part_took_no_steps(make_federation):
+    row = replace(METHODS["fedavg"], name="mine", algorithm=Counting())
+    federation = replace(make_federation(row, 5, 1), participation=0.6)
+    simulation = Simulation(federation)
+    list(simulation.rounds())
+    there = federation.plan(0).participants
+    for client, (batches, *told) in enumerate(counted(simulation)):
+        assert (batches > 0) == (client in there)
+        assert told == ([batches] * 3 + [1] if client in there else [0, 0, 0, 0])
+
+
+def test_steps_of_a_round_survive_a_checkpoint(make_federation, tmp_path):
+    row = replace(METHODS["frame"], name="mine", algorithm=Counting())
+    limits = {"local_steps": 2, "local_steps_for": "different", "personal_share": "auto", "extractor_epochs": 40}
+    federation = make_federation(row, 3, 3, personal_epochs=0, **limits)
+    whole = Simulation(federation)
+    list(whole.rounds())
+    rounds = Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation)).rounds()
+    next(rounds)
+    next(rounds)
+    rounds.close()
+    again = Simulation(federation, checkpoints=RunCheckpoints(tmp_path, federation))
+    list(again.rounds())
+    assert counted(again) == counted(whole)
+
+
 def test_a_server_knows_vectors_by_name(make_federation):
     """Clients send their number in a mixed vector; the server sees it in their rows, and all get what it made of it."""
     rows, got = [], []

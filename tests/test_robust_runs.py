@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import firma
 import reference_combine
@@ -19,7 +20,9 @@ from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.methods import lookup
 from firma.mixing.ring_order import neighbours
+from firma.models import SplitModel
 from firma.privacy import Audit
+from test_algorithms import same_sizes
 
 CLOSE = {"rtol": 2e-3, "atol": 2e-5}
 RING = ("fibfl:combine=clipped", "fibfl+:combine=clipped", "rdfl:combine=trimmed", "fibfl:combine=median")
@@ -149,6 +152,31 @@ def test_an_attack_changes_nothing_but_what_attackers_send(make_federation):
         ours, theirs = finish(attacked)[0], finish(honest)[0]
         same = [torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)]
         assert same == [True, False, False, False, True], kind  # the attacker and its neighbours
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fednova", "fednova:topology=all-reduce"])
+def test_a_scaled_update_is_ten_times_the_update_whatever_is_sent(make_federation, method):
+    """With clients of the same size FedNova is FedAvg: one liar of five moves the mean by nine fifths of its update."""
+    honest = same_sizes(make_federation(method, 5, rounds=1, backend="autograd"))
+    start = honest.models[0].flat()
+    alone = finish(same_sizes(make_federation("local", 5, rounds=1, backend="autograd")))[0] - start
+    for kind, factor in (("scaled", 10), ("label-flip", 1)):
+        mean = (alone.sum(0) + (factor - 1) * alone[2]) / 5
+        found = finish(replace(honest, attack=Attack(kind, (2,))))[0] - start
+        torch.testing.assert_close(found, mean.expand_as(found), rtol=1e-3, atol=1e-5)
+
+
+def test_a_scaled_update_of_shared_statistics_starts_from_theirs(make_federation):
+    """FedNova sends differences of parameters, but statistics as they are: the lie is then FedAvg's."""
+    found = []
+    for method in ("fedavg", "fednova"):
+        federation = same_sizes(make_federation(method, 5, rounds=1))
+        torch.manual_seed(0)
+        norm = nn.BatchNorm1d(16)
+        norm.shared_buffers = True
+        model = SplitModel(nn.Sequential(nn.Linear(12, 16), norm, nn.ReLU()), nn.Linear(16, 4))
+        found.append(finish(replace(federation, models=[model], attack=Attack("scaled", (2,))))[0])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["fibfl", "fibfl++", "rdfl:combine=median", "fedavg:combine=median"])

@@ -122,6 +122,28 @@ def test_without_class_shares_the_limit_is_the_same_for_all(make_federation):
     same(*(make_federation("frame", 3, local_steps_for=each, **settings) for each in ("different", "all")))
 
 
+@pytest.mark.parametrize(
+    ("method", "plain"),
+    [("fedavg-ft", "fedavg"), ("frame", "fedetf:topology=all-reduce,optimiser=adam"), ("per-fedavg", None)],
+)
+def test_no_share_of_the_way_is_the_mixed_model_with_its_statistics(make_federation, method, plain):
+    """Running statistics, too, are those of the mixed model: tuning would have changed them."""
+    plain = plain or replace(METHODS[method], name="plain", personal="none")
+    found = []
+    for row, changes in ((method, {"personal_share": 0.0, "personal_epochs": 3, "local_steps": None}), (plain, {})):
+        numbers = {"weight_decay": 0.1, "schedule": "cosine"} | changes
+        simulation = Simulation(with_model(make_federation(row, 3, **numbers), Noisy))
+        losses = [outcome.metrics["loss"].tolist() for outcome in simulation.rounds()]
+        found.append((simulation.parameters, simulation.buffers, losses))
+    (ours, kept, losses), (theirs, expected, others) = found
+    assert torch.equal(ours, theirs)
+    assert losses == others
+    for mine, other in zip(kept, expected, strict=True):
+        assert mine.keys() == other.keys() == {"extractor.norm.running_mean", "extractor.norm.running_var",
+                                               "extractor.norm.num_batches_tracked"}  # fmt: skip
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
+
+
 def test_a_personal_model_half_way_lies_half_way(make_federation):
     ends = [finish(make_federation("frame", 3, personal_share=share))[0] for share in (0.0, 1.0, 0.5)]
     torch.testing.assert_close(ends[2], (ends[0] + ends[1]) / 2, rtol=0, atol=1e-6)

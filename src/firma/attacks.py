@@ -7,7 +7,7 @@ would grow from round to round. With `label-flip` it is its data that are wrong,
 
 - `sign-flip`: -θ.
 - `noise`: θ + ε, ε normal with ten times the root mean square of θ.
-- `scaled`: θ_0 + 10 (θ - θ_0), ten times the update of the round.
+- `scaled`: θ_0 + 10 (θ - θ_0), ten times the update of the round; θ_0 = 0 where θ is the update itself, as in FedNova.
 - `lying-accuracy`: -θ, for which it claims a training accuracy of 1. The other attackers tell an accuracy gate the
   accuracy that what they send has on their own training data.
 - `label-flip`: of C classes, c becomes C - 1 - c in its training data; test data stay as they are.

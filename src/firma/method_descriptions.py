@@ -121,7 +121,7 @@ ABOUT: Mapping[str, About] = {
     "frame": About(
         "fedetf on a ring; heads are tuned where clients differ",
         "θ ← Σ_i (n_i / n) θ_i under a fixed frame;  h_i = h_frame + s_i (h_tuned - h_frame), s_i = ½ ‖q_i - q‖₁",
-        "this project: parts by Li et al. (ICCV 2023), Zhang et al. (ICML 2022) and Wortsman et al. (CVPR 2022)",
+        "this project: parts by Li et al. (ICCV 2023), Ren et al. (NeurIPS 2020) and Wortsman et al. (CVPR 2022)",
     ),
     "d-psgd": About(
         "gossip: an average with the neighbours after each round",

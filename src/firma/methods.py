@@ -241,7 +241,8 @@ _USED_BY: Mapping[str, tuple[str, tuple[Topology, ...], str]] = {
     "private": ("none", _CONNECTED, "any but 'none'"),
     "weights": ("none", _CONNECTED, "any but 'none'"),
 }
-_COUNTING_STEPS = ("control-variates", "normalised-steps", "tracked-gradient")
+_MEAN_GRADIENT = ("control-variates", "tracked-gradient")  # of a round, from what the client moved by
+_COUNTING_STEPS = (*_MEAN_GRADIENT, "normalised-steps")
 _TWO_MODELS = ("second-model", "interpolation")
 _PERSONAL = (*_TWO_MODELS, "moreau-envelope", "debiased")
 
@@ -424,7 +425,30 @@ def _check_algorithm(row: Method, what: str) -> None:
     if row.algorithm == "normalised-steps" and row.topology in ("ring", *GRAPHS):
         raise BadInput(
             f"{what}: algorithm = {row.algorithm!r} averages what clients moved by, not where they are, so "
-            f"topology = {row.topology!r} would never bring them together; use 'star' or 'all-reduce'"
+            f"topology = {row.topology!r} would never bring them together; use 'star', or 'all-reduce' if all clients "
+            "take part in every round"
+        )
+    if row.algorithm == "normalised-steps" and row.combine == "clipped":
+        raise BadInput(
+            f"{what}: combine = 'clipped' cannot be combined with algorithm = {row.algorithm!r}, which averages what "
+            "clients moved by, not where they are: each client would add something else, and they would never come "
+            "together; use 'trimmed', 'median' or 'krum'"
+        )
+    if row.algorithm == "tracked-gradient" and (row.combine != "mean" or row.gate == "yes"):
+        column, used = ("combine", "mean") if row.combine != "mean" else ("gate", "no")
+        raise BadInput(
+            f"{what}: {column} = {getattr(row, column)!r} cannot be combined with algorithm = {row.algorithm!r}, whose "
+            f"corrections cancel out only if mixing preserves the mean over clients; use {column} = {used!r}"
+        )
+    if row.algorithm in _MEAN_GRADIENT and row.optimiser == "adam":
+        raise BadInput(
+            f"{what}: optimiser = 'adam' cannot be combined with algorithm = {row.algorithm!r}, which computes a "
+            "client's mean gradient from what it moved by; use optimiser = 'sgd'"
+        )
+    if row.algorithm in _COUNTING_STEPS and row.persistent == "yes":
+        raise BadInput(
+            f"{what}: persistent = 'yes' cannot be combined with algorithm = {row.algorithm!r}, which counts how far "
+            "the local steps of a fresh optimiser lead; use persistent = 'no'"
         )
     if row.algorithm in _COUNTING_STEPS and row.training == "two-phase" and row.shares == "model":
         raise BadInput(

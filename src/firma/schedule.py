@@ -163,7 +163,7 @@ def phases_of_a_run(method: Method, hyper: Hyper, rounds: int) -> tuple[Phase, .
     found = tuple(phase for number in (0, rounds - 1) for phase in plan(method, hyper, 1, rounds, number).phases)
     if method.personal == "none":
         return found
-    return (*found, Phase("model" if method.personal == "fine-tune" else "head", hyper.personal_epochs))
+    return (*found, Phase("head" if method.personal == "tune-head" else "model", hyper.personal_epochs))
 
 
 def warmup_epochs(method: Method, hyper: Hyper) -> int:

@@ -89,6 +89,10 @@ def test_a_ring_file_survives_writing_and_its_digest_ignores_spelling(sites, tmp
         ({"set": {"warmup_shares": "model"}}, "would send heads"),
         ({"method": "frame", "proportions": "none"}, "sends exact class shares"),
         ({"set": {"reorder_every": 3}}, "real members order the ring when it forms"),
+        (
+            {"method": "fednova:topology=all-reduce,shares=extractor", "set": {"initial": "per-client"}},
+            "initial = 'per-client' cannot be combined with algorithm normalised steps",
+        ),
         ({"set": {"reorder_when": 0.0}}, "real members order the ring when it forms"),
         ({"drift": "label-shift"}, "data of real members are their own"),
         ({"set": {"nonsense": 1}}, "unknown"),

@@ -60,6 +60,33 @@ def _of_the_table(name: AlgorithmName, hyper: Hyper) -> Algorithm:  # noqa: PLR0
             return GradientTracking()
 
 
+def check_start(method: Method, hyper: Hyper) -> None:
+    """Refuse clients that start apart, where the algorithm takes it for granted that they do not."""
+    if hyper.initial == "shared":
+        return
+    algorithm = algorithm_of(method, hyper)
+    if overrides(algorithm, "aggregate"):
+        why = "its aggregate starts from the model that all clients start from"
+    elif algorithm.sends_differences:
+        why = "it averages what clients moved by, not where they are, so they would stay apart"
+    else:
+        return
+    raise BadInput(
+        f"method {method.name!r}: initial = {hyper.initial!r} cannot be combined with algorithm {title(algorithm)}: "
+        f"{why}; set initial = 'shared'"
+    )
+
+
+def check_participation(method: Method, hyper: Hyper, share: float) -> None:
+    """Refuse rounds without some of the clients, where those would never come back to the others."""
+    if method.topology in ("all-reduce", "all-gather") and algorithm_of(method, hyper).sends_differences:
+        raise BadInput(
+            f"method {method.name!r}: participation = {share} cannot be combined with topology = {method.topology!r}: "
+            "clients average what they moved by, not where they are, and one that takes no part would stay behind; use "
+            "topology = 'star', or participation = 1"
+        )
+
+
 def _own(method: Method) -> Algorithm:
     """The user's own algorithm, checked."""
     value = method.algorithm

@@ -6,9 +6,15 @@ paper. If all clients take equally many steps, this is FedAvg.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from firma.training.algorithm import Algorithm, ClientRound
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from firma.models.split_model import SplitModel
 
 _STEPS = "normalised.steps"
 
@@ -17,10 +23,18 @@ _STEPS = "normalised.steps"
 class FedNova(Algorithm):
     """What travels in place of the parameters is Δ_i / τ_i, and one number beside it, τ_i; each client adds up itself.
 
-    A proximal term or weight decay is not counted in τ_i. A client without a single step sends zeros.
+    So all must start the round from the same x. A proximal term or weight decay is not counted in τ_i. A client without
+    a single step sends zeros. Shared buffers, such as running statistics, are averaged as they are: the weights
+    p_i τ_eff / τ_i do not sum to 1, and a variance could become negative.
     """
 
+    buffers: int = 0  # shared ones, with which the flat model begins
     name = "normalised steps"
+    sends_differences = True
+
+    def fitted(self, model: "SplitModel") -> Algorithm:
+        """With the number of shared buffers."""
+        return replace(self, buffers=model.layout().buffers)
 
     def mixed(self, shared: int) -> Mapping[str, int]:
         """τ_i."""
@@ -31,9 +45,16 @@ class FedNova(Algorithm):
         """Δ_i / τ_i, and τ_i."""
         steps = one.effective_steps
         one.memory[_STEPS].fill_(steps)
-        one.put_shared(one.of_shared(one.parameters - one.start) / max(steps, 1.0))
+        trained, moved = one.of_shared(one.parameters), one.of_shared(one.parameters - one.start)
+        one.put_shared(self._with_buffers(one, moved / max(steps, 1.0), trained))
 
     def after_mixing(self, one: ClientRound) -> None:
         """x + τ_eff · the mean of Δ_i / τ_i."""
         mean = one.of_shared(one.parameters)
-        one.put_shared(one.of_shared(one.start) + one.memory[_STEPS] * mean)
+        one.put_shared(self._with_buffers(one, one.of_shared(one.start) + one.memory[_STEPS] * mean, mean))
+
+    def _with_buffers(self, one: ClientRound, values: "Tensor", buffers: "Tensor") -> "Tensor":
+        """(p,) `values`, but for the shared buffers, which are those of `buffers` (p,)."""
+        if self.buffers and one.shared[0].start == 0:  # what is shared includes the extractor
+            values[: self.buffers] = buffers[: self.buffers]
+        return values

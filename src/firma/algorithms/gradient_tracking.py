@@ -52,5 +52,6 @@ class GradientTracking(Algorithm):
         one.memory[_TRACKED].copy_(moved)
 
     def after_mixing(self, one: ClientRound) -> None:
-        """c_i moves by what the mixture of z differs from the client's own."""
-        one.memory[_CORRECTION].add_(one.memory[_TRACKED] - one.memory[_SENT])
+        """c_i moves by what the mixture of z differs from the client's own, if its own was part of it."""
+        if one.took_part:
+            one.memory[_CORRECTION].add_(one.memory[_TRACKED] - one.memory[_SENT])

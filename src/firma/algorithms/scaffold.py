@@ -2,6 +2,7 @@
 
 With c_i the client's control and c the server's: g ← g - c_i + c in each of the K local steps at rate η; then
 c_i⁺ = c_i - c + (x - y_i) / (Kη), and c moves by |S|/N of the participants' mean change. Controls of zero are FedAvg.
+Without a server, those that take no part in a round keep their c, which is then not the mean of the c_i.
 """
 
 from collections.abc import Mapping

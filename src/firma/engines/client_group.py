@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from firma.algorithms.catalogue import check_start
 from firma.attacks import TRAINED, believes_itself, lie
 from firma.engines.engine import Federation
 from firma.engines.server import Server, server_of
@@ -52,6 +53,7 @@ class ClientGroup:
     """
 
     def __init__(self, federation: Federation, numbers: Sequence[int], data: Sequence[ClientData]) -> None:
+        check_start(federation.method, federation.hyper)
         self.federation, self.numbers = federation, list(numbers)
         models = federation.models
         self.layout = models[0].layout()
@@ -175,6 +177,8 @@ class ClientGroup:
         """Put what a dishonest client sends in the place of its trained parameters; returns the accuracy it claims."""
         run, attack, sent = self.federation, self.federation.attack, self.backend.outward(client.parameters).clone()
         assert attack is not None  # it lies
+        if self._recipe.algorithm.sends_differences:
+            start[self.layout.buffers :] = 0  # what the client sends is its update
         for number, span in enumerate(self.layout.shared(plan.part)):
             draw = generator(run.seed, "attack", client.number, plan.number, number)
             sent[span] = lie(attack.kind, sent[span], start[span], draw)

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from firma.engines.engine import Federation
-from firma.errors import BadInput
 from firma.schedule import RoundPlan
 from firma.training.algorithm import ServerRound, overrides
 from firma.training.backend import torch_threads
-from firma.training.hooks import PARAMETERS, aggregate, declared, title
+from firma.training.hooks import PARAMETERS, aggregate, declared
 from firma.training.local_step import Recipe, elements
 
 START = "round.start"  # beside the algorithm's memory: (q,) what the server sent last
@@ -56,11 +55,4 @@ class Server:
 
 def server_of(run: Federation, recipe: Recipe) -> Server | None:
     """The server of a federation whose algorithm has an `aggregate` of its own."""
-    if not overrides(recipe.algorithm, "aggregate"):
-        return None
-    if run.hyper.initial != "shared":
-        raise BadInput(
-            f"initial = {run.hyper.initial!r} cannot be combined with algorithm {title(recipe.algorithm)}: its "
-            "aggregate starts from the model that all clients start from; set initial = 'shared'"
-        )
-    return Server(run, recipe)
+    return Server(run, recipe) if overrides(recipe.algorithm, "aggregate") else None

@@ -2,6 +2,7 @@
 
 import torch
 
+from firma.algorithms.catalogue import check_participation, check_start
 from firma.errors import BadInput, unknown
 from firma.graphs import check_graph
 from firma.methods import Method
@@ -14,14 +15,18 @@ from firma.settings import DEVICES, Hyper
 
 def check_clients(config: RunConfig, clients: int, method: Method, hyper: Hyper, wiring: Wiring, rounds: int) -> None:
     """Refuse a number of clients with which a method cannot run."""
-    _check_participation(config.participation, clients, method)
+    check_start(method, hyper)
+    _check_participation(config.participation, clients, method, hyper)
     _check_topology(config.participation, clients, method, hyper, wiring)
     check_members(method, hyper, participant_count(config.participation, clients), rounds, config.wire, clients)
 
 
-def _check_participation(share: float, clients: int, method: Method) -> None:
+def _check_participation(share: float, clients: int, method: Method, hyper: Hyper) -> None:
     """Refuse a method without a server of which one client of several takes part: it would mix with nobody."""
-    if method.topology not in ("none", "star") and clients > 1 and participant_count(share, clients) == 1:
+    count = participant_count(share, clients)
+    if count < clients:
+        check_participation(method, hyper, share)
+    if method.topology not in ("none", "star") and clients > 1 and count == 1:
         raise BadInput(
             f"participation = {share}: 1 of {clients} clients would take part in a round, but {method.name} mixes "
             f"clients without a server and requires at least 2; use {2 / clients:.2g}, for example"

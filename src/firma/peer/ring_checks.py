@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from firma.algorithms.catalogue import check_start
 from firma.errors import BadInput
 from firma.flower.description import check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
@@ -65,6 +66,7 @@ def _check_method(ring: "Ring") -> None:
         )
     _check_insiders(ring)
     try:
+        check_start(row, hyper)
         check_members(row, hyper, len(ring.members), ring.rounds, ring.wire)
     except BadInput as error:
         raise BadInput(f"ring file: {error}") from None

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 PERSONAL = "personal"  # in a client's memory: the (P,) model that is tested and saved instead of the mixed one
 START = "round.start"  # in a client's memory, if its algorithm has hooks: (P,) parameters at the start of the round
+TAKEN = "round.steps"  # in a client's memory, if clients differ in their limits of steps: (1,) those of its last round
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRound:
     """One client at one point of a round; `parameters` and `memory` are changed in place.
 
-    In `after_mixing`, `start` is what the round started from also for a client that took no part but was given the
-    server's model.
+    `after_mixing` is also called for a client that took no part but was given the server's model: `start` is what it
+    had before, and `steps` is 0.
     """
 
     client: int
@@ -53,6 +54,7 @@ class ClientRound:
     inputs: Tensor  # (samples, …) the client's training data as they are stored
     targets: Tensor  # (samples, …)
     seed: int = 0  # of the run
+    took_part: bool = True  # in this round
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Random numbers of this client, round and purpose: the same on every engine and after a resume."""
@@ -62,7 +64,11 @@ class ClientRound:
     def effective_steps(self) -> float:
         """Σ_k (1 - μ^k) / (1 - μ): by how many plain steps momentum μ moves along a constant gradient; K without."""
         mu, steps = self.momentum, self.steps
-        return float(steps) if mu in (0, 1) else (steps - mu * (1 - mu**steps) / (1 - mu)) / (1 - mu)
+        if mu == 0:
+            return float(steps)
+        if mu == 1:  # velocities of 1, 2, …, K
+            return steps * (steps + 1) / 2
+        return (steps - mu * (1 - mu**steps) / (1 - mu)) / (1 - mu)
 
     def of_shared(self, flat: Tensor) -> Tensor:
         """(p,) the shared part of a flat model, a copy."""
@@ -190,6 +196,9 @@ class Algorithm:
     """Plain local training: every hook does nothing. Subclasses are frozen dataclasses, whose fields are settings."""
 
     name = "plain"
+    # Whether `after_training` puts what the client has moved by in the place of its shared parameters, to be added to
+    # `start` in `after_mixing`. Shared buffers, such as running statistics, are sent as they are in any case.
+    sends_differences = False
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refused: clients train in several threads, processes or machines, where an attribute would be lost."""

@@ -22,7 +22,7 @@ from firma.seeds import generator, torch_seed
 from firma.tasks.losses import LOSSES
 from firma.tasks.scores import gate_score, scores
 from firma.tasks.task import Task
-from firma.training.algorithm import START, ClientRound, is_plain
+from firma.training.algorithm import START, TAKEN, ClientRound, is_plain
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.hooks import client_hook
 from firma.training.layers import altered, global_hooks, named_layers, steady, user_hooks
@@ -140,6 +140,8 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         job = replace(job, phases=limited(job.phases, client))
     if not is_plain(algorithm):
         client.memory[START].copy_(client.parameters)
+        if TAKEN in client.memory:  # after mixing, the class shares that the limit follows from are others
+            client.memory[TAKEN].fill_(_steps(backend, client, job, plan))
         client_hook(algorithm, "before_training", _client_round(backend, client, job, plan))
     with seeded(backend, seed, "layers", client.number, plan.number):
         trainer.train(client, job, generator(seed, "batches", client.number, plan.number))
@@ -157,7 +159,12 @@ def train_round(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
 
 def after_mixing(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> None:
     """What the algorithm does once the shared parameters of a client are mixed."""
-    client_hook(job.recipe.algorithm, "after_mixing", _client_round(backend, client, planned(job, plan), plan))
+    one = _client_round(backend, client, planned(job, plan), plan)
+    if plan.participants is not None and client.number not in plan.participants:
+        one = replace(one, took_part=False, steps=0)
+    elif TAKEN in client.memory:
+        one = replace(one, steps=int(client.memory[TAKEN]))
+    client_hook(job.recipe.algorithm, "after_mixing", one)
 
 
 def planned(job: Job, plan: RoundPlan) -> Job:
@@ -168,14 +175,18 @@ def planned(job: Job, plan: RoundPlan) -> Job:
     return replace(job, recipe=recipe, phases=plan.phases, number=plan.number)
 
 
-def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
-    rows = len(client.data.labels)
-    update, shared = job.recipe.update, plan.part
+def _steps(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> int:
+    """How many steps of the job train what the plan shares."""
+    rows, shared = len(client.data.labels), plan.part
     counted = [each for each in job.phases if "model" in (each.trains, shared) or each.trains == shared]
-    steps = sum(phase_steps(rows, phase, job.batch, backend.smallest) for phase in counted)
+    return sum(phase_steps(rows, phase, job.batch, backend.smallest) for phase in counted)
+
+
+def _client_round(backend: Backend, client: Client, job: Job, plan: RoundPlan) -> ClientRound:
+    rows, update = len(client.data.labels), job.recipe.update
     return ClientRound(
         client.number, plan.number, client.parameters, client.memory[START], client.memory, job.recipe.shared, rows,
-        steps, update.rate,
+        _steps(backend, client, job, plan), update.rate,
         update.momentum if isinstance(update, Sgd) else 0.0, job.clients,
         job.clients if plan.participants is None else len(plan.participants), client.data.inputs[:rows],
         client.data.labels[:rows], job.seed,

@@ -4,7 +4,7 @@ A simplex equiangular tight frame is the arrangement of K class vectors that are
 the one that trained classifiers tend to (neural collapse, Papyan et al., PNAS 2020). Fixing it in advance gives all
 clients a common target without anybody sending a head: FedETF (Li et al., ICCV 2023), SphereFed (Dong et al., ECCV
 2022); random fixed heads: FedBABU (Oh et al., ICLR 2022). The bias corrects for the client's own class shares, as in
-FedLC (Zhang et al., ICML 2022).
+balanced softmax (Ren et al., NeurIPS 2020) and logit adjustment (Menon et al., ICLR 2021), but stays at test time.
 """
 
 import math

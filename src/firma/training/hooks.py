@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from firma.errors import BadInput
 from firma.models.reference import said
-from firma.training.algorithm import PERSONAL, START, Algorithm, ClientRound, LocalStep, ServerRound, overrides
+from firma.training.algorithm import PERSONAL, START, TAKEN, Algorithm, ClientRound, LocalStep, ServerRound, overrides
 
 if TYPE_CHECKING:
     from firma.models.split_model import SplitModel
@@ -29,7 +29,7 @@ HOOKS = (
     "after_mixing", "server_memory", "aggregate",
 )  # fmt: skip
 # Names in a client's memory that belong to the package; "personal" may be declared: it is then what is tested.
-_RESERVED = (START, "class_shares")
+_RESERVED = (START, TAKEN, "class_shares")
 _PREFIXES = ("optimiser.", "buffer.", f"{PERSONAL}.buffer.")
 PARAMETERS = "parameters"  # in the spans of a server's vector: the shared parameters, beside the mixed vectors
 

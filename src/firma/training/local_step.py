@@ -23,7 +23,7 @@ from firma.schedule import Phase
 from firma.settings import Hyper
 from firma.tasks.losses import described, objective
 from firma.tasks.task import CLASSIFICATION, Task
-from firma.training.algorithm import PERSONAL, START, Algorithm, is_plain, overrides
+from firma.training.algorithm import PERSONAL, START, TAKEN, Algorithm, is_plain, overrides
 from firma.training.clipping import Clip
 from firma.training.hooks import check_memory, declared, mixed, sees_parameters, title
 from firma.training.proximal import Proximal
@@ -195,6 +195,8 @@ class Recipe:
             check_memory(self.algorithm, own, start, kept, self.mixed)
             kept |= {name: tensor.to(start.device) for name, tensor in own.items()}
             kept[START] = start.clone()
+            if self.steps_by_distance:
+                kept[TAKEN] = torch.zeros(1, dtype=torch.int64)
         return kept
 
 

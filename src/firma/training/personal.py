@@ -2,7 +2,8 @@
 
 The mixed model θ is trained on for a few epochs, by SGD on the client's own data: all of it (`fine-tune`), or the head
 alone (`tune-head`). The personal model is θ + s (θ_tuned - θ), with the share s of the way to the tuned one: 1 is plain
-fine-tuning, 0 is the mixed model (weight-space ensembles: Wortsman et al., CVPR 2022). Tuning gains where clients
+fine-tuning, 0 is the mixed model (weight-space ensembles: Wortsman et al., CVPR 2022). Private buffers, such as running
+statistics, do not go part of the way: with s > 0 they are those that tuning has left. Tuning gains where clients
 differ and costs where they do not, so the share can follow the data: the total-variation distance between the client's
 class shares and the federation's, 0 where clients are alike, near 1 where each has classes of its own.
 
@@ -31,6 +32,9 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
             client.memory[f"{PERSONAL}.{name}"].copy_(kept)
     own = client.memory[PERSONAL]
     own.copy_(client.parameters)
+    share = distance(client) or 0.0 if tuning.share is None else tuning.share
+    if not share:  # the mixed model itself, with its running statistics, which tuning would change
+        return
     part: Part = "head" if tuning.head_only else "model"
     recipe = replace(
         job.recipe, update=tuning.update, transforms=(), algorithm=Algorithm(), persistent=False
@@ -45,6 +49,5 @@ def personalise(backend: Backend, trainer: Trainer, client: Client, job: Job, pl
         )
     with seeded(backend, seed, "personal layers", client.number, plan.number):
         trainer.train(tuned, work, draw)
-    share = distance(client) or 0.0 if tuning.share is None else tuning.share
     if share != 1.0:
         torch.lerp(client.parameters, own, share, out=own)
