@@ -351,6 +351,7 @@ def test_a_method_that_does_not_fit_the_model_is_refused_before_any_is_trained(c
     assert (code, out) == (2, "")
     assert "requires a head that starts with a linear layer" in err
     assert "finished" not in err
+    assert '"round"' not in (tmp_path / "kept" / "live.jsonl").read_text(), "something was trained"
 
 
 def test_settings_that_no_method_uses_are_named_once(command):
