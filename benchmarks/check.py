@@ -11,7 +11,8 @@ from firma.data.partition import deal
 from firma.engines.engine import Federation
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble
-from firma.methods import METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS
 from firma.models import ModelSpec
 from firma.settings import Split, hyper_for
 

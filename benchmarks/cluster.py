@@ -32,7 +32,7 @@ from firma.engines.ray import RayFederation
 from firma.engines.ray_cluster import answers, connected, ray
 from firma.engines.simulation import Simulation
 from firma.experiment import assemble
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.models import ModelSpec
 from firma.settings import Split, hyper_for
 

@@ -27,7 +27,7 @@ import firma
 import firma.attacks
 from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.settings import split_for
 
 CLIENTS = 5

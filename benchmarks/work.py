@@ -9,7 +9,8 @@ from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import deal
 from firma.engines.engine import Federation
 from firma.experiment import assemble
-from firma.methods import METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS
 from firma.models import ModelSpec
 from firma.schedule import RoundPlan
 from firma.settings import Split, hyper_for

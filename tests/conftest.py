@@ -15,7 +15,8 @@ import torch
 from firma.algorithms.catalogue import algorithm_of
 from firma.cli import main
 from firma.engines.engine import Federation
-from firma.methods import PAPER_NUMBERS, lookup
+from firma.method_lookup import lookup
+from firma.methods import PAPER_NUMBERS
 from firma.models import SplitModel, mlp
 from firma.settings import Hyper
 from firma.training.local_step import ClientData

@@ -5,7 +5,7 @@ from dataclasses import replace
 import firma
 from firma.data.drift import deal_over_rounds, parse_drift
 from firma.experiment import assemble
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.models.build import ModelSpec, sized
 from firma.settings import Split, hyper_for
 
@@ -24,7 +24,9 @@ def few_digits(train=500, test=200):
 def drifting_federation(method, drift, scenario="dir-0.5", clients=4, rounds=ROUNDS, dataset=None, **settings):
     """A federation on a few digits that drift."""
     dataset = dataset or few_digits()
-    base = {"epochs": 1, "head_epochs": 1, "extractor_epochs": 1, "batch": 16}
+    base = {
+        "epochs": 1, "head_epochs": 1, "extractor_epochs": 1, "batch": 16, "schedule": "constant", "weight_decay": 0.0,
+    }  # fmt: skip
     row = lookup(method)
     hyper = hyper_for(row, "recommended", base | settings)
     found = deal_over_rounds(dataset, scenario, clients, Split(), 0, parse_drift(drift), rounds)

@@ -17,7 +17,8 @@ from firma.data.partition import deal
 from firma.engines.checkpoint import RunCheckpoints
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
-from firma.methods import METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel, mlp
 from firma.privacy import Audit

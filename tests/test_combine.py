@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import reference_combine as reference
 from firma.errors import BadInput
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.mixing.combine import Reads, check_members, clipped, combined, common, krum, median, trimmed_mean
 from firma.schedule import RoundPlan
 from firma.settings import hyper_for

@@ -15,7 +15,8 @@ from firma.engines.message_passing import drive
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
 from firma.graphs import Graph, check_graph, degree, every_sender, reach, read_edges, receivers, senders, torus_rows
-from firma.methods import GRAPHS, METHODS, lookup, on_topology
+from firma.method_lookup import lookup, on_topology
+from firma.methods import GRAPHS, METHODS
 from firma.mixing import graph as gossip
 from firma.mixing.kind import FLOAT, kind_of, partners
 from firma.mixing.matrix_blocks import apply

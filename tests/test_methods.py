@@ -9,15 +9,14 @@ import pytest
 import firma
 from firma.errors import BadInput
 from firma.method_descriptions import ABOUT, group, private_parts
+from firma.method_lookup import ablations, lookup
 from firma.methods import (
     COLUMNS,
     METHODS,
     NEUTRAL_COLUMNS,
     PAPER_METHODS,
     WORDS,
-    ablations,
     columns,
-    lookup,
     properties,
     spelled_out,
     stable_columns,

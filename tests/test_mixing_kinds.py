@@ -10,7 +10,8 @@ import torch
 import reference_combine
 from firma.engines.message_passing import drive
 from firma.graphs import Graph, GraphTopology
-from firma.methods import COLUMNS, METHODS, on_topology
+from firma.method_lookup import on_topology
+from firma.methods import COLUMNS, METHODS
 from firma.mixing.combine import Common, Gossip, combined, common, enough
 from firma.mixing.kind import FLOAT, NUMBER, kind_of
 from firma.protocol import SERVER, Participant

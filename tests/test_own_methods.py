@@ -17,7 +17,8 @@ import firma
 from firma.algorithms.catalogue import algorithm_of, resolved
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
-from firma.methods import METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
 from firma.privacy import Audit

@@ -18,7 +18,7 @@ from firma.attacks import Attack, drawn_attack, lie, poisoned
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
 from firma.privacy import Audit

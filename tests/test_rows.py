@@ -16,7 +16,8 @@ from firma.algorithms.catalogue import algorithm_of
 from firma.engines.checkpoint import RunCheckpoints, fingerprint
 from firma.engines.simulation import Simulation
 from firma.errors import BadInput
-from firma.methods import METHODS, lookup, properties
+from firma.method_lookup import lookup
+from firma.methods import METHODS, properties
 from firma.mixing.ring_order import neighbours
 from firma.models import SplitModel
 from firma.privacy import Audit

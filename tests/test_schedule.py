@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from firma.methods import METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS
 from firma.schedule import Phase, plan, round_retention, warmup_rounds
 from firma.settings import Hyper, hyper_for
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from firma.engines.simulation import Simulation
-from firma.methods import METHODS, PAPER_METHODS, columns, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS, PAPER_METHODS, columns
 from firma.mixing.matrix_blocks import apply
 from firma.mixing.ring import all_passes, one_pass
 from firma.mixing.ring_order import neighbours

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from firma.errors import BadInput as BadInput
     from firma.experiment import run as run
     from firma.experiment import run_all as run_all
+    from firma.method_lookup import ablations as ablations
     from firma.methods import METHODS as METHODS
     from firma.methods import Method as Method
-    from firma.methods import ablations as ablations
     from firma.models.split_model import SplitModel as SplitModel
     from firma.results import Result as Result
     from firma.results import to_frame as to_frame
@@ -59,7 +59,7 @@ _HOME = {
     "Statistic": "statistics",
     "Step": "training.local_step",
     "TrainedModel": "trained",
-    "ablations": "methods",
+    "ablations": "method_lookup",
     "better": "comparison",
     "compare": "comparison",
     "load": "trained",

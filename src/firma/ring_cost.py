@@ -7,7 +7,8 @@ from typing import Any
 from firma.data.dataset import DatasetSource, load_dataset
 from firma.data.partition import deal, default_scenario, label_proportions
 from firma.errors import BadInput
-from firma.methods import RING_METHOD, lookup
+from firma.method_lookup import lookup
+from firma.methods import RING_METHOD
 from firma.mixing import graph, ring
 from firma.mixing.bandwidth import by_bandwidth, read_bandwidth, ring_links
 from firma.mixing.ring_order import ring_cost, similarity, two_opt

@@ -12,7 +12,8 @@ from itertools import combinations
 from typing import Any
 
 from firma.errors import BadInput
-from firma.methods import NEUTRAL_COLUMNS, columns, lookup
+from firma.method_lookup import lookup
+from firma.methods import NEUTRAL_COLUMNS, columns
 from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, budget_is_reduced
 
 Facts = dict[str, Hashable]

@@ -9,7 +9,8 @@ from firma.algorithms.catalogue import algorithm_of
 from firma.data.dataset import Dataset
 from firma.errors import BadInput, unknown
 from firma.graphs import Edge, check_graph, degree, period
-from firma.methods import COLUMNS, GRAPHS, Method, Topology, on_topology
+from firma.method_lookup import on_topology
+from firma.methods import COLUMNS, GRAPHS, Method, Topology
 from firma.mixing import graph, ring
 from firma.mixing.kind import kind_of
 from firma.mixing.spectrum import Matrix, min_influence, power, spectral_radius

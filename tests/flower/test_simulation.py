@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 import firma.flower
 from firma.errors import BadInput
 from firma.flower.trainer import backend, loaded, templates, unknown_data
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.schedule import Phase, plan
 from firma.seeds import torch_seed
 from firma.settings import Hyper

@@ -13,7 +13,7 @@ import pytest
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import client_inputs, deal
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.peer.identity import load_identity, make_identity
 from firma.peer.ring_file import Ring, checked, ring_toml
 from firma.peer.statement_folder import StatementFolder

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.peer.runtime.admission import exchange_sequence
 from firma.schedule import plan
 from firma.settings import hyper_for

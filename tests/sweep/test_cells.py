@@ -10,7 +10,8 @@ import pytest
 from firma import methods
 from firma.data.catalogue import PUBLIC, SIZES
 from firma.data.dataset import load_dataset
-from firma.methods import COLUMNS, METHODS, NEUTRAL_COLUMNS, Method, lookup, stable_columns
+from firma.method_lookup import lookup
+from firma.methods import COLUMNS, METHODS, NEUTRAL_COLUMNS, Method, stable_columns
 from firma.run_facts import conditions, unlike
 from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, changed_settings, hyper_for
 from firma.sweep import cells

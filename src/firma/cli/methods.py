@@ -7,6 +7,7 @@ import typer
 
 from firma.cli import completion
 from firma.method_descriptions import ABOUT, group, private_parts
+from firma.method_lookup import lookup
 from firma.methods import (
     COLUMNS,
     LEADING_METHODS,
@@ -15,7 +16,6 @@ from firma.methods import (
     RECOMMENDED_NUMBERS,
     Method,
     columns,
-    lookup,
     properties,
 )
 

@@ -181,7 +181,7 @@ def ring_file(
 
 def _by_bandwidth(member: list[Path], bandwidth: Path | None, method: str | None) -> list[Path]:
     """The members in the order of a ring whose slowest link is as fast as possible, if bandwidths are known."""
-    from firma.methods import lookup
+    from firma.method_lookup import lookup
     from firma.mixing.bandwidth import by_bandwidth, read_bandwidth
 
     if bandwidth is None:

@@ -21,7 +21,8 @@ from firma.cli.options import (
     model_changes,
 )
 from firma.errors import BadInput
-from firma.methods import GRAPH_METHOD, GRAPHS, RING_METHOD, lookup
+from firma.method_lookup import lookup
+from firma.methods import GRAPH_METHOD, GRAPHS, RING_METHOD
 
 
 def topology(

@@ -11,7 +11,8 @@ from firma.data.scenarios import parse
 from firma.data.standardise import warn_of_scales
 from firma.errors import BadInput
 from firma.experiment.checks import check_attack, check_clients, device_of
-from firma.methods import Method, check, check_used, lookup, own_columns
+from firma.method_lookup import check, check_used, lookup, own_columns
+from firma.methods import Method
 from firma.mixing.wiring import Wiring, check_wiring, read_wiring
 from firma.models.build import VOCABULARY, ModelSpec, model_spec, run_settings, with_data
 from firma.run_config import RunConfig

@@ -11,7 +11,8 @@ from firma.data.partition import Partition, label_proportions
 from firma.engines.engine import Federation
 from firma.experiment.plan import Experiment, PlannedRun
 from firma.live_log import LivePlace, held
-from firma.methods import Method, columns, in_table
+from firma.method_lookup import in_table
+from firma.methods import Method, columns
 from firma.mixing.wiring import is_ordered
 from firma.models.build import SIZES_OF_MLP, run_settings
 from firma.models.record import ModelRecord

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from firma.errors import BadInput
-from firma.methods import METHODS, PAPER_METHODS, Method, base_name, check
+from firma.method_lookup import check
+from firma.methods import METHODS, PAPER_METHODS, Method, base_name
 from firma.settings import Hyper, hyper_for
 from firma.settings import settings as divided
 

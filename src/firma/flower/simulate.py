@@ -22,7 +22,8 @@ from firma.flower.named_arrays import CONTEXT, Array, ArraySpec, Template, unpac
 from firma.flower.requirements import MIXING_SETTINGS, check_head, hyper_of, trainable
 from firma.flower.trainer import LoadedApp, backend, loaded, templates, unknown_data
 from firma.graphs import check_graph
-from firma.methods import Method, lookup
+from firma.method_lookup import lookup
+from firma.methods import Method
 from firma.mixing.ring_order import neighbours
 from firma.models.split_model import SplitModel
 from firma.privacy.message_audit import Audit

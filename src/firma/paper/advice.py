@@ -7,7 +7,8 @@ from statistics import mean
 import numpy as np
 
 from firma.data.catalogue import SIZES
-from firma.methods import DEFAULT_METHOD, METHODS, lookup, properties
+from firma.method_lookup import lookup
+from firma.methods import DEFAULT_METHOD, METHODS, properties
 from firma.mixing.kind import kind_of
 from firma.paper.federation_profile import Profile, heterogeneity, saving
 from firma.paper.grid import DATASETS, FULL

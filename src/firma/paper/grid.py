@@ -8,7 +8,8 @@ from typing import Any, cast
 from firma.data.catalogue import SIZES
 from firma.data.scenarios import parse
 from firma.errors import BadInput, suggestion
-from firma.methods import METHODS, PAPER_METHODS, ablations, spelled_out
+from firma.method_lookup import ablations
+from firma.methods import METHODS, PAPER_METHODS, spelled_out
 from firma.settings import Preset, check_preset
 from firma.sweep.cells import Cell, key
 from firma.sweep.result_table import Case

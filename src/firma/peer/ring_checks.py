@@ -7,7 +7,8 @@ from firma.algorithms.catalogue import check_start
 from firma.errors import BadInput
 from firma.flower.description import check_package
 from firma.flower.requirements import check_head, hyper_of, trainable
-from firma.methods import Method, lookup, own_algorithm
+from firma.method_lookup import lookup
+from firma.methods import Method, own_algorithm
 from firma.mixing.combine import check_members
 from firma.mixing.kind import kind_of
 from firma.models.build import ModelSpec, run_settings

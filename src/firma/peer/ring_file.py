@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from firma.encoding import Wire
 from firma.errors import BadInput
 from firma.flower.description import FlowerApp
-from firma.methods import RING_METHOD, ROBUST_METHOD, Method, lookup
+from firma.method_lookup import lookup
+from firma.methods import RING_METHOD, ROBUST_METHOD, Method
 from firma.models.build import checked_name
 from firma.models.catalogue import MODELS
 from firma.peer.identity import Identity, canonical, check_address, check_name

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import hypot
 
 from firma.data.catalogue import SIZES
-from firma.methods import METHODS, PAPER_METHODS, lookup
+from firma.method_lookup import lookup
+from firma.methods import METHODS, PAPER_METHODS
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.run_facts import recorded_split
 from firma.schedule import passes

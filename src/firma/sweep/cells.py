@@ -25,7 +25,8 @@ from typing import Any
 
 from firma.algorithms.catalogue import reference_of
 from firma.data.catalogue import SIZES, Size
-from firma.methods import lookup, stable_columns
+from firma.method_lookup import lookup
+from firma.methods import stable_columns
 from firma.models.reference import Reference, parsed
 from firma.run_facts import recorded_split
 from firma.settings import NEUTRAL_SETTINGS, Preset, budget_is_reduced, hyper_for, split_for

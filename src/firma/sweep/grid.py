@@ -30,7 +30,8 @@ from firma.data.drift import parse_drift
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
 from firma.errors import BadInput, unknown
-from firma.methods import lookup, spelled_out
+from firma.method_lookup import lookup
+from firma.methods import spelled_out
 from firma.models.build import ModelSpec, model_spec, run_settings
 from firma.models.reference import files
 from firma.run_config import RunConfig, from_options, option_fields, read_toml

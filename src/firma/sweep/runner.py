@@ -19,7 +19,7 @@ from firma.data.catalogue import SIZES, Size
 from firma.data.dataset import Dataset, load_dataset
 from firma.errors import BadInput
 from firma.experiment import run
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.models.catalogue import mlp
 from firma.models.reference import sources, user_modules
 from firma.results import Result

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from firma.live_log import LIVE_FILE, LivePlace, LiveRun, live_run, round_facts
-from firma.methods import lookup
+from firma.method_lookup import lookup
 from firma.results import Result
 from firma.run_config import command_line
 from firma.sweep.cells import Cell, as_options, key
