@@ -11,7 +11,8 @@ from firma.methods import METHODS
 SOURCE = Path(firma.__file__).parent
 # Rooms from the ground up: a module may import from its own room and from rooms named before it.
 FLOORS = [
-    ("errors",), ("atomic_files", "methods"), ("settings", "seeds", "metrics", "statistics", "method_descriptions", "method_lookup"),
+    ("errors",), ("atomic_files", "methods"),
+    ("settings", "seeds", "metrics", "statistics", "method_descriptions", "method_lookup"),
     ("tasks", "graphs"),
     ("encoding", "schedule", "run_facts"),
     ("protocol",), ("mixing",), ("models",), ("data",), ("ring_cost",), ("training",), ("algorithms",),
