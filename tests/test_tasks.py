@@ -622,7 +622,7 @@ def test_a_diverged_run_says_so_once():
 def test_a_run_at_chance_says_so_after_the_first_rounds():
     y = np.random.default_rng(0).integers(0, 4, 240)
     with pytest.warns(UserWarning, match="after 5 rounds the mean balanced accuracy is .*have not learnt") as said:
-        firma.run((X, y), "iid", "fedavg", clients=2, rounds=6, settings={"rate": 1e3, **SMALL})
+        firma.run((X, y), "iid", "fedavg", clients=2, rounds=6, settings={"rate": 1e3, "schedule": "constant", **SMALL})
     assert len(said) == 1
     with pytest.warns(UserWarning, match="after 5 rounds the mean R² is .*no better than predicting the mean"):
         firma.run(
