@@ -140,6 +140,29 @@ def mean_and_interval(differences):
     return fmean(differences), 2.262 * stdev(differences) / 10**0.5  # t of nine degrees
 
 
+def test_what_happens_as_the_federation_grows():
+    part = FINDINGS.partition("## As the federation grows")[2].partition("\n## ")[0]
+    found = {}
+    for name in ("evidence/clients/mnist-recommended.jsonl", "evidence/mnist-recommended.jsonl"):
+        for cell in map(json.loads, (ROOT / name).read_text().splitlines()):
+            asked = cell["configuration"]["clients"]
+            found[cell["config"]["scenario"], asked, cell["method"]] = cell["metrics"], cell["config"]["clients"]
+    rows = re.findall(r"^\| `([\w.-]+)`, (\d+) \|(.*)\|$", part, re.MULTILINE)
+    assert [(scenario, int(clients)) for scenario, clients, _ in rows][:3] == [("dir-0.1", n) for n in (10, 50, 200)]
+    for scenario, clients, cells in rows:
+        for method, text in zip(
+            ("local", "fedavg", "fedrep", "rdfl", "fibfl++", "frame"), cells.split("|"), strict=True
+        ):
+            metrics, _ = found[scenario, int(clients), method]
+            assert text == f" {100 * metrics['mean_accuracy']:.1f} ({100 * metrics['worst_fifth']:.1f}) "
+    metrics = {method: found["dir-0.1", 200, method][0] for method in ("fibfl++", "fedavg")}
+    ratio = metrics["fibfl++"]["bytes_per_round"] / metrics["fedavg"]["bytes_per_round"]
+    assert f"{ratio:.0f} times with two hundred" in " ".join(README.split())
+    for clients in (10, 50, 200):
+        sent, there = found["dir-0.1", clients, "fibfl++"]
+        assert f"{sent['bytes_per_round'] / there / 1e6:.0f} MB with {clients}" in " ".join(part.split())
+
+
 def higher_mean(table, case, other):
     return table.get(case, "fibfl++").mean > table.get(case, other).mean
 
@@ -182,12 +205,15 @@ def test_what_we_found_is_what_the_evidence_says():
         (
             "fedrep",
             fedrep,
-            "beyond noise {} are won, {} lost (CIFAR-10 at `dir-0.1` and `skew-1`) and {} too close to call",
+            "beyond noise {} are won, {} lost (CIFAR-10 at `dir-0.1`) and {} too close to call",
         ),
         ("rdfl", rdfl, "Against `rdfl`, the plain ring, {} are won, {} lost and {} too close to call"),
     ):
         judged = [higher("fibfl++", other)(table, case) for case in cases]
         assert said.format(*(judged.count(each) for each in (True, False, "too close"))) in found
+    assert [case for case in fedrep if higher("fibfl++", "fedrep")(table, case) is False] == [("cifar10", "dir-0.1")]
+    assert min(fedavg, key=fedavg.get) == ("cifar10", "iid")
+    assert min(local, key=local.get) == ("digits", "dir-0.1")
     collapsed = 100 * tables["published"].get(("digits", "dir-0.1"), "fedrep").mean
     assert f"has {collapsed:.1f} % as published" in found
     for dataset, clients in (("digits", "five clients"), ("mnist", "ten")):
