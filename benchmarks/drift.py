@@ -4,8 +4,8 @@
 
 Writes the figure and prints two tables: the mean accuracy of the second half of the rounds for every method, and what
 another order of the ring changes in it, paired by seed (mean difference in points and its 95 % interval). Each seed
-splits the data, and drifts, in its own way. About seven minutes on one core; `--keep FILE` stores what has been run, and
-continues from there after an interruption.
+splits the data, and drifts, in its own way. About seven minutes on one core; `--keep FILE` stores what has been run,
+and continues from there after an interruption.
 """
 
 import argparse
