@@ -24,9 +24,7 @@ def few_digits(train=500, test=200):
 def drifting_federation(method, drift, scenario="dir-0.5", clients=4, rounds=ROUNDS, dataset=None, **settings):
     """A federation on a few digits that drift."""
     dataset = dataset or few_digits()
-    base = {
-        "epochs": 1, "head_epochs": 1, "extractor_epochs": 1, "batch": 16, "schedule": "constant", "weight_decay": 0.0,
-    }  # fmt: skip
+    base = {"epochs": 1, "head_epochs": 1, "extractor_epochs": 1, "batch": 16}
     row = lookup(method)
     hyper = hyper_for(row, "recommended", base | settings)
     found = deal_over_rounds(dataset, scenario, clients, Split(), 0, parse_drift(drift), rounds)

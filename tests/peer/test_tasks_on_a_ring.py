@@ -22,7 +22,7 @@ RNG = np.random.default_rng(5)
 X = RNG.normal(size=(300, 6)).astype(np.float32)
 PRICE = (3 * X[:, 0] - X[:, 1])[:, None].astype(np.float32)
 TAGS = (X[:, :3] > np.array([0.0, 0.5, 1.0])).astype(np.float32)
-SETTINGS = {"extractor_epochs": 2, "hidden": 16, "embedding": 8, "rate": 0.01}
+SETTINGS = {"schedule": "constant", "extractor_epochs": 2, "hidden": 16, "embedding": 8, "rate": 0.01}
 
 
 def dataset_of(task):

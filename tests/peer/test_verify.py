@@ -58,7 +58,7 @@ def events(made, number, name):
 
 @pytest.mark.parametrize("method", ["fibfl+", "fibfl++:warmup=no"])
 def test_a_liar_is_gated_by_who_looks_and_not_by_who_believes(make_ring, method):
-    changes = {"extractor_epochs": 5, "hidden": 32, "embedding": 16, "posterior": 1.0}
+    changes = {"extractor_epochs": 5, "hidden": 32, "embedding": 16, "posterior": 1.0, "schedule": "constant"}
     made = make_ring(method, 3, 5, "iid", set=changes)
     honest = {}
     for verify in (False, True):
