@@ -140,6 +140,38 @@ def mean_and_interval(differences):
     return fmean(differences), 2.262 * stdev(differences) / 10**0.5  # t of nine degrees
 
 
+def test_what_the_chosen_numbers_change_is_what_was_run():
+    page, found = (ROOT / "docs" / "methods.md").read_text(), scores()
+    cases = [(dataset, each) for dataset in ("cifar10", "mnist") for each in ("dir-0.1", "skew-1", "iid")]
+    columns = [[case] for case in cases] + [[("digits", each) for each in SCENARIOS]]
+    for method in ("fedavg", "fedrep", "rdfl", "fibfl++"):
+        cells = [
+            "{:.1f} ({:.1f})".format(
+                *(100 * fmean(fmean(found[case, method, numbers].values()) for case in column)
+                  for numbers in ("today", "before"))
+            )
+            for column in columns
+        ]  # fmt: skip
+        assert f"| `{method}` | {' | '.join(cells)} |" in page
+
+
+def test_what_each_part_of_frame_brings_is_what_was_run():
+    page, found = (ROOT / "docs" / "methods.md").read_text(), defaultdict(dict)
+    for cell in map(json.loads, (ROOT / "evidence/frame-parts/digits-recommended.jsonl").read_text().splitlines()):
+        settings = tuple(sorted(cell["config"]["settings"].items()))
+        found[cell["method"], settings][cell["config"]["scenario"], cell["seed"]] = cell["metrics"]["mean_accuracy"]
+    usual = found.pop(("frame", ()))
+    assert len(found) == 8
+    for changed in found.values():
+        points = {each: 100 * (changed[each] - usual[each]) for each in usual}
+        by_seed = [fmean(points[scenario, seed] for scenario in SCENARIOS) for seed in range(5)]
+        if any(by_seed):
+            half = 2.776 * stdev(by_seed) / 5**0.5  # t of four degrees
+            there = [fmean(points[scenario, seed] for seed in range(5)) for scenario in ("dir-0.1", "iid")]
+            shown = " | ".join("0.00" if abs(each) < 0.005 else f"{each:.2f}" for each in there)
+            assert f"| {fmean(by_seed):.2f} ± {half:.2f} | {shown} |" in page
+
+
 def test_what_happens_as_the_federation_grows():
     part = FINDINGS.partition("## As the federation grows")[2].partition("\n## ")[0]
     found = {}
