@@ -127,7 +127,7 @@ def step(counted: ModuleType, inputs: int, adam: bool) -> dict[str, Any]:
         before = time.thread_time()
         counted.epochs(
             parameters, *moments, adam, trained, compiled._NO_FLOATS, data, np.float32(1 / 255), labels, orders, BATCH,
-            table, epsilons, work, places, 0.001, 0.9, np.zeros(2, np.int64),
+            table, epsilons, work, places, 0.001, 0.9, 0.0, np.zeros(2, np.int64),
         )  # fmt: skip
         seconds = time.thread_time() - before
         if best is None or seconds < best[0]:

@@ -1,6 +1,8 @@
 """Every claim is judged on tables where it must hold, where it must fail, and where it must not be decided."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from firma.sweep.result_table import ResultTable
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 NOTHING = ResultTable("nothing")
+EVIDENCE = Path(__file__).resolve().parents[2] / "evidence"
 METRICS = {
     "mean_accuracy": 0.8, "gini": 0.1, "plateau_std": 0.01, "rounds_to_half_of_final": 1.0, "largest_drop": 0.0,
     "bytes_per_round": 1000.0,
@@ -181,9 +184,7 @@ def test_a_verdict_is_a_sentence():
     assert sentences["skew-wins"] == "Fails: true in 9 of 12 cases; the paper says all 12."
     assert sentences["ring-positive"] == "Holds: true in all 28 cases."
     assert sentences["highest-serverless"] == "Holds: true in 26 of 28 cases; the paper says 17."
-    assert sentences["beats-local"] == (
-        "Undecided: none of the 28 cases can be judged, 28 not printed; the question is about all 28."
-    )
+    assert sentences["rdfl-plateau"] == "Undecided: we have not run what it is about."
     half = ResultTable("half", {k: v for k, v in ACCURATE.statistics.items() if k[0] == "digits"})
     assert BY_NAME["skew-wins"].check(half).sentence == (
         "Undecided: true in 3 of 12 cases, 9 not run; the paper says all 12."
@@ -191,6 +192,21 @@ def test_a_verdict_is_a_sentence():
     close = BY_NAME["skew-wins"].check(changed(half, "fibfl++", "mean_accuracy", 0.805))
     judged = "none of the 12 cases can be judged, 9 not run, 3 too close to call"
     assert close.sentence == f"Undecided: {judged}; the paper says all 12."
+
+
+def test_as_published_rdfl_stands_for_training_alone():
+    """It never mixes: on digits, where both were run, every client has the same accuracy in every round."""
+    cells = [json.loads(line) for line in (EVIDENCE / "digits-published.jsonl").read_text().splitlines()]
+    histories = {(cell["config"]["scenario"], cell["seed"], cell["method"]): cell["history"] for cell in cells}
+    alone = {each: found for each, found in histories.items() if each[2] == "local"}
+    assert len(alone) == 35
+    assert all(histories[scenario, seed, "rdfl"] == found for (scenario, seed, _), found in alone.items())
+
+    without = {k: v for k, v in ACCURATE.statistics.items() if k[2] != "local"}
+    check = BY_NAME["beats-local"].check
+    assert check(ResultTable("published", without)).verdict == "holds"
+    assert check(ResultTable("recommended", without)).verdict == "undecided"  # there, rdfl mixes
+    assert check(published()).sentence == "Fails: true in 26 of 28 cases; the question is about all 28."
 
 
 def test_what_is_open_can_decide_either_way():
