@@ -154,6 +154,38 @@ def test_a_model_by_reference_moved_and_changed(tmp_path, monkeypatch, command):
     assert (code, err, json.loads(out)["clients"]) == (0, "", before)
 
 
+def test_what_a_model_prints_is_not_among_the_results(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    talks = CODE.replace("    body =", "    print('built')\n    body =").replace("nn.ReLU()", "Talks()")
+    talks += (
+        "\n\nclass Talks(nn.ReLU):\n    def forward(self, x):\n        print('called')\n"
+        "        return super().forward(x)\n"
+    )
+    (tmp_path / "talks.py").write_text(talks)
+    flowers(tmp_path / "f.csv")
+    words = [
+        "--scenario",
+        "iid",
+        "--method",
+        "local",
+        "--clients",
+        2,
+        "--rounds",
+        1,
+        "--set",
+        "epochs=1",
+        "--out",
+        "out",
+    ]
+    assert command("run", "--dataset", "f.csv", "--model", "talks:build", *words)[0] == 0
+    for words in (["predict", "--client", 1], ["predict", "--client", 1, "--json"], ["evaluate", "--json"]):
+        code, out, said = command(words[0], "out", "--data", "f.csv", *words[1:])
+        assert (code, "called" in said, "called" in out, "built" in out) == (0, True, False, False)
+        assert json.loads(out) if "--json" in words else len(parsed(out)) == 240
+    code, out, said = command("export", "out", "--client", 1, "--out", "m.safetensors", "--json")
+    assert (code, json.loads(out)["format"], "built" in said) == (0, "safetensors", True)
+
+
 def test_installed_code_is_not_run_for_a_result_that_names_it(tmp_path):
     """A result is data, and may come from others: loading it must not call whatever it names."""
     digits_run().save(tmp_path / "saved")

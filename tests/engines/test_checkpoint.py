@@ -65,6 +65,15 @@ def test_another_run_has_another_folder(make_federation):
     assert fingerprint(replace(base, workers=7)) == prints[0]
 
 
+def test_an_unfinished_run_that_is_not_continued_is_named(make_federation, tmp_path):
+    stopped_after(make_federation("fedavg", 3, rounds=3), tmp_path, 2)
+    changed = make_federation("fedavg", 3, rounds=3, rate=0.02)
+    with pytest.warns(UserWarning, match=r"holds 2 of 3 rounds of fedavg, seed 5, but with other settings"):
+        list(Simulation(changed, checkpoints=RunCheckpoints(tmp_path, changed)).rounds())
+    for other in (make_federation("fibfl", 3, rounds=3), replace(changed, seed=6), changed):
+        list(Simulation(other, checkpoints=RunCheckpoints(tmp_path, other)).rounds())  # a warning would be an error
+
+
 def test_a_draft_is_no_checkpoint_and_damage_is_said(make_federation, tmp_path):
     federation = make_federation("fedavg", 3)
     stopped_after(federation, tmp_path, 2)

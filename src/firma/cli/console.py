@@ -24,8 +24,8 @@ def print_table(table: Table) -> None:
 
 
 @contextmanager
-def only_json_on_stdout(wanted: bool) -> Iterator[None]:
-    """With --json, what code of the user's own prints, such as a hook or a model, goes to stderr."""
+def only_results_on_stdout(wanted: bool) -> Iterator[None]:
+    """What code of the user's own prints, such as a hook or a model, goes to stderr: so with --json."""
     with redirect_stdout(sys.stderr) if wanted else nullcontext():
         yield
 

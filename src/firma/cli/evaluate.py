@@ -24,14 +24,15 @@ def evaluate(
 
     Example: firma evaluate results/dir --data test.csv --client 2
     """
-    from firma.cli.console import print_json
+    from firma.cli.console import only_results_on_stdout, print_json
     from firma.trained import evaluation, load_model, load_models
 
-    if client is None:
-        models = list(load_models(folder, method, seed, model))
-    else:
-        models = [load_model(folder, client, method, seed, model)]
-    found = list(evaluation(iter(models), data))
+    with only_results_on_stdout(json):
+        if client is None:
+            models = list(load_models(folder, method, seed, model))
+        else:
+            models = [load_model(folder, client, method, seed, model)]
+        found = list(evaluation(iter(models), data))
     if json:
         clients = [
             {"client": name, "samples": samples, "metrics": {key: _defined(value) for key, value in metrics.items()}}

@@ -29,7 +29,7 @@ def export(
 
     Example: firma export results/dir --client 2 --format onnx --out model.onnx
     """
-    from firma.cli.console import print_json
+    from firma.cli.console import only_results_on_stdout, print_json
     from firma.export import FORMATS, check_onnx
     from firma.export import export as write
     from firma.trained import load_model
@@ -39,8 +39,9 @@ def export(
         raise unknown("format", file_format, FORMATS)
     if chosen == "onnx":
         check_onnx()
-    trained = load_model(folder, client, method, seed, model)
-    path = write(trained, out, chosen)
+    with only_results_on_stdout(json):
+        trained = load_model(folder, client, method, seed, model)
+        path = write(trained, out, chosen)
     if json:
         print_json({"file": str(path), "format": chosen, "bytes": path.stat().st_size} | trained.facts)
         return

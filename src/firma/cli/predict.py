@@ -38,20 +38,22 @@ def predict(
 
     Example: firma predict results/dir --data new.csv --client 2 --out predictions.csv
     """
-    from firma.cli.console import print_json
+    from firma.cli.console import only_results_on_stdout, print_json
     from firma.trained import load_model, predictions
 
     if json and out is not None:
         raise BadInput("--json and --out cannot be combined; --json prints on stdout")
-    trained = load_model(folder, client, method, seed, model)
+    with only_results_on_stdout(out is None):
+        trained = load_model(folder, client, method, seed, model)
     batches = _noticed(predictions(trained, data))
     if json:
-        rows = [row for outputs in batches for row in _plain(trained, outputs)]
+        with only_results_on_stdout(True):
+            rows = [row for outputs in batches for row in _plain(trained, outputs)]
         numbered = [{"row": number} | row for number, row in enumerate(rows, 1)]
         print_json({"client": trained.client, "task": trained.task, "labels": list(trained.labels), "rows": numbered})
         return
     try:
-        with _opened(out) as file:
+        with _opened(out) as file, only_results_on_stdout(out is None):
             writer = csv.writer(file, lineterminator="\n")
             number = 0
             for outputs in batches:

@@ -80,7 +80,7 @@ def run(
     Example: firma run --dataset digits --scenario dir-0.1 --method all --seeds 3 --out results/dir
     """
     from firma.atomic_files import check_writable
-    from firma.cli.console import only_json_on_stdout
+    from firma.cli.console import only_results_on_stdout
     from firma.cli.reading import reading
     from firma.experiment import resolve
 
@@ -94,7 +94,7 @@ def run(
         raise BadInput("--save-models requires --out, the folder to save them in")
     values = _merged(values, options, path)
     live = live or page is not None
-    with only_json_on_stdout(json), reading() as show:
+    with only_results_on_stdout(json), reading() as show:
         experiment = resolve(from_options(values), show)
     _say_unused(experiment)
     if folder is not None:
@@ -102,7 +102,7 @@ def run(
     with live_folder(folder, live) as place, live_page(place, live, page, _session(experiment, place)):
         results: list[Result] = []
         try:
-            with only_json_on_stdout(json):
+            with only_results_on_stdout(json):
                 for result in _trained(_followed(experiment, place), quiet):
                     results.append(result)  # those before an error are kept
         except (KeyboardInterrupt, Exception) as error:

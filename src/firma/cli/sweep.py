@@ -76,12 +76,12 @@ def sweep(
 
     Example: firma sweep grid.toml --dry-run, then firma sweep grid.toml --out results/mine
     """
-    from firma.cli.console import only_json_on_stdout, print_json
+    from firma.cli.console import only_results_on_stdout, print_json
     from firma.sweep.grid import read_grid, select
     from firma.sweep.store import GRID_FILE, missing
 
     changes = {"engine": engine, "address": address, "workers": workers, "rounds": rounds, "seeds": seeds}
-    with only_json_on_stdout(json):
+    with only_results_on_stdout(json):
         found = read_grid(grid, {name: value for name, value in changes.items() if value is not None})
     wanted = select(found.cells, only)
     own = grid.parent if grid.name == GRID_FILE else Path("results") / grid.stem
@@ -90,7 +90,7 @@ def sweep(
         _list(missing(wanted, folder), wanted, found, json)
         return
     _say_same(found)
-    with only_json_on_stdout(json):
+    with only_results_on_stdout(json):
         left, failed = _run(wanted, folder, found.execution, grid, (live or page is not None, page), quiet)
     if json:
         names = {cell.cell.name: cell.error for cell in failed}

@@ -67,7 +67,7 @@ def topology(
 
     Example: firma topology --topology ring --topology exponential --clients 16
     """
-    from firma.cli.console import only_json_on_stdout, print_json
+    from firma.cli.console import only_results_on_stdout, print_json
     from firma.cli.reading import reading
     from firma.data.dataset import load_dataset
 
@@ -92,7 +92,7 @@ def topology(
     hyper = hyper_for(row, preset, run_settings(wanted, changes(set_)))
     edges = read_edges(graph) if graph is not None else ()
     count = source.clients if clients is None else clients
-    with only_json_on_stdout(json):
+    with only_results_on_stdout(json):
         elements = elements_of(row, wanted, hyper, source)
     offered = [each for each in COMPARED if each not in topology] if "all" in topology else []
     left_out = impossible(row, offered, hyper, count, source.rounds, participation)

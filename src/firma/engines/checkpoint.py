@@ -5,7 +5,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,17 @@ class RunCheckpoints:
     def __init__(self, folder: Path, run: Federation) -> None:
         self._run = run
         self.folder = folder / fingerprint(run)[:16]
+        self._about = {
+            "method": run.method.name, "seed": run.seed, "rounds": run.rounds,
+            "samples": [len(each.labels) for each in run.data],
+        }  # fmt: skip
 
     def write(self, states: Sequence[GroupState], outcomes: Sequence[RoundOutcome]) -> None:
         """Save all groups after the last of the outcomes; the checkpoint before it goes when this one is complete."""
         target = self.folder / f"round-{len(outcomes):06d}"
         facts = {
             "format": _FORMAT,
+            "about": self._about,
             "groups": [state["numbers"] for state in states],
             "outcomes": [_plain(outcome) for outcome in outcomes],
         }
@@ -65,6 +70,7 @@ class RunCheckpoints:
     def outcomes(self) -> list[RoundOutcome]:
         """Of the rounds that the newest checkpoint holds; empty without a checkpoint."""
         if not self._found():
+            self._name_look_alikes()
             return []
         main = self._run.task.main
         return [_outcome(number, plain, main) for number, plain in enumerate(self._facts()["outcomes"])]
@@ -107,6 +113,20 @@ class RunCheckpoints:
         blank = new_client(client, self._run.data[0], torch.zeros(1, device=device), model, self._run.recipe)
         tensors = upgraded({name: torch.from_numpy(array) for name, array in found.items()}, blank)
         return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+    def _name_look_alikes(self) -> None:
+        """Say that an unfinished run of the same method, seed and data is here, but is not continued."""
+        for path in sorted(self.folder.parent.glob("*/round-[0-9]*/state.json")):
+            with suppress(OSError, ValueError):  # what is no checkpoint of this version has nothing to say
+                facts = json.loads(path.read_text(encoding="utf-8"))
+                done = len(facts.get("outcomes", []))
+                if facts.get("about") == self._about and done < self._run.rounds:
+                    warnings.warn(
+                        f"checkpoint folder {str(path.parents[1])!r} holds {done} of {self._run.rounds} rounds of "
+                        f"{self._run.method.name}, seed {self._run.seed}, but with other settings, data or code: they "
+                        "are left alone, and this run starts at the first round",
+                        stacklevel=2,
+                    )
 
     def _facts(self) -> dict[str, Any]:
         path = self._found()[-1] / "state.json"
