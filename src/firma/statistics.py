@@ -66,6 +66,15 @@ def noise(one: Statistic, other: Statistic, alone: float) -> float:
     return 2 * hypot(one.standard_error, other.standard_error)
 
 
+def is_clear(difference: Statistic, alone: float) -> bool:
+    """Whether differences, one per seed, are more than noise: their 95 % interval is on one side of zero.
+
+    With a single seed there is no interval; then the difference must exceed `alone`.
+    """
+    interval = difference.interval()
+    return abs(difference.mean) > alone if interval is None else interval[0] > 0 or interval[1] < 0
+
+
 @dataclass(frozen=True, slots=True)
 class PairedTest:
     """Whether the mean of differences is zero: the test that decides and why, its two-sided p-value, the interval.

@@ -4,14 +4,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from firma.methods import METHODS
 from firma.paper.claims import CLAIMS
 from firma.paper.grid import CASES
-from firma.paper.judging import at_least, best_of, higher, rank_at_most
+from firma.paper.judging import at_least, best_of, higher, positive, rank_at_most
 from firma.paper.published import published
-from firma.statistics import Statistic
+from firma.statistics import Statistic, statistic
 from firma.sweep.result_table import ResultTable
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -141,7 +143,7 @@ def test_claims_flip_with_the_tables(name):
         ("ring-positive", "holds", "28 of 28"),
         ("fairest-skew", "fails", "0 of 12"),
         ("guide-fairness", "fails", "0 of 28"),
-        ("rdfl-plateau", "undecided", "not run"),
+        ("rdfl-plateau", "undecided", "not printed"),
         ("savings-dir-0.8", "fails", "35.9%"),
         ("spectral", "fails", "golden 0.9072, half 0.9045"),
         ("coverage", "holds", "48 of 48"),
@@ -179,15 +181,55 @@ def test_noise_leaves_a_comparison_open():
     assert judge(ResultTable("nothing"), case) == "not run"
 
 
+def seeded(**values):
+    """A table of one case from values of single seeds, as it comes from runs."""
+    case = ("digits", "iid")
+    by_seed = {(*case, name, "mean_accuracy"): dict(enumerate(found)) for name, found in values.items()}
+    statistics = {place: statistic(list(found.values())) for place, found in by_seed.items()}
+    return case, ResultTable("runs", statistics, by_seed=by_seed)
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.004, 0.006, 0.02])
+def test_differences_are_paired_by_seed(spread):
+    """Against SciPy's paired t-test; the seeds differ by far more than the methods do."""
+    rng = np.random.default_rng(3)
+    level = rng.normal(0.8, 0.05, 5)
+    one, other = level + 0.005 + rng.normal(0, spread, 5), level
+    case, table = seeded(fibfl=one, fedavg=other)
+    p = ttest_rel(one, other).pvalue
+    assert higher("fibfl", "fedavg")(table, case) == (True if p < 0.05 else "too close")
+    assert higher("fedavg", "fibfl")(table, case) == (False if p < 0.05 else "too close")
+    unpaired = replace(table, by_seed={})
+    assert higher("fibfl", "fedavg")(unpaired, case) == "too close"
+
+
+def test_a_gain_is_compared_with_another_gain_seed_by_seed():
+    gate, ring = np.array([0.01, 0.02, 0.03]), np.array([0.05, 0.06, 0.08])
+    base = np.array([0.5, 0.7, 0.6])
+    case, table = seeded(**{"fibfl": base, "fibfl+": base + gate, "fibfl++": base + gate + ring})
+    judge = positive({"fibfl++": 1.0, "fibfl+": -2.0, "fibfl": 1.0})
+    assert judge(table, case) is True
+    assert table.combined(case, {"fibfl++": 1.0, "fibfl+": -2.0, "fibfl": 1.0}).mean == pytest.approx(
+        (ring - gate).mean()
+    )
+    case, table = seeded(**{"fibfl": base, "fibfl+": base + gate, "fibfl++": base + gate + [0.0, 0.06, 0.0]})
+    assert judge(table, case) == "too close"
+
+
 def test_a_verdict_is_a_sentence():
     sentences = {claim.name: claim.check(published()).sentence for claim in CLAIMS}
     assert sentences["skew-wins"] == "Fails: true in 9 of 12 cases; the paper says all 12."
     assert sentences["ring-positive"] == "Holds: true in all 28 cases."
     assert sentences["highest-serverless"] == "Holds: true in 26 of 28 cases; the paper says 17."
-    assert sentences["rdfl-plateau"] == "Undecided: we have not run what it is about."
+    assert sentences["rdfl-plateau"] == "Undecided: the paper's tables do not have what it is about."
+    assert BY_NAME["rdfl-plateau"].check(NOTHING).sentence == "Undecided: we have not run what it is about."
     half = ResultTable("half", {k: v for k, v in ACCURATE.statistics.items() if k[0] == "digits"})
     assert BY_NAME["skew-wins"].check(half).sentence == (
         "Undecided: true in 3 of 12 cases, 9 not run; the paper says all 12."
+    )
+    one = changed(half, "fibfl++", "mean_accuracy", 0.7, [("digits", "skew-2")])
+    assert BY_NAME["skew-wins"].check(one).sentence == (
+        "Fails: true in 2 of 12 cases, false in 1 (digits, skew-2), 9 not run; the paper says all 12."
     )
     close = BY_NAME["skew-wins"].check(changed(half, "fibfl++", "mean_accuracy", 0.805))
     judged = "none of the 12 cases can be judged, 9 not run, 3 too close to call"

@@ -1,16 +1,17 @@
 """How a claim is judged: case by case, with the noise of the seeds, and never beyond what was run."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from firma.statistics import noise
+from firma.statistics import is_clear
 from firma.sweep.result_table import Case, ResultTable
 
 Open = Literal["not run", "too close"]  # why a case decides nothing
 Answer = bool | Open
 Judge = Callable[[ResultTable, Case], Answer]
 ONE_SEED = 0.01  # with a single seed, a difference of less than a point is not clear
+_NAMED = 3  # cases that a sentence names
 
 
 ClaimVerdict = Literal["holds", "fails", "undecided"]
@@ -30,18 +31,26 @@ class ClaimJudgement:
         return f"{self.verdict.capitalize()}: {self.explained or self.numbers}."
 
 
-NOT_RUN = ClaimJudgement("undecided", "not run", "we have not run what it is about")
+def missing(table: ResultTable) -> ClaimJudgement:
+    """The judgement where a table has nothing of what a claim is about."""
+    why = "the paper's tables do not have what it is about" if table.exact else "we have not run what it is about"
+    return ClaimJudgement("undecided", "not printed" if table.exact else "not run", why)
 
 
 def higher(method: str, than: str, metric: str = "mean_accuracy") -> Judge:
     """Whether one method's metric is above the other's, by more than the noise of the seeds."""
+    return positive({method: 1.0, than: -1.0}, metric)
+
+
+def positive(weights: Mapping[str, float], metric: str = "mean_accuracy") -> Judge:
+    """Whether a weighted sum of methods, paired by seed, is above zero by more than noise."""
+    alone = ONE_SEED * sum(abs(weight) for weight in weights.values()) / 2
 
     def judge(table: ResultTable, case: Case) -> Answer:
-        one, other = table.get(case, method, metric), table.get(case, than, metric)
-        if one is None or other is None:
+        found = table.combined(case, weights, metric)
+        if found is None:
             return "not run"
-        difference, unclear = one.mean - other.mean, 0.0 if table.exact else noise(one, other, ONE_SEED)
-        return "too close" if 0 < unclear >= abs(difference) else difference > 0
+        return found.mean > 0 if table.exact or is_clear(found, alone) else "too close"
 
     return judge
 
@@ -105,16 +114,18 @@ def at_least(
     table: ResultTable, cases: Sequence[Case], judge: Judge, wanted: int | None = None, asked: str = "the paper says"
 ) -> ClaimJudgement:
     """Whether something is true in `wanted` of the cases, by default in all; open cases can decide it either way."""
-    return counted([judge(table, case) for case in cases], "cases", wanted, asked, table.exact)
+    answers = {", ".join(case): judge(table, case) for case in cases}
+    return counted(answers, "cases", wanted, asked, table.exact)
 
 
 def counted(
-    answers: Sequence[Answer], what: str, wanted: int | None, asked: str = "the paper says", printed: bool = False
+    judged: Mapping[str, Answer], what: str, wanted: int | None, asked: str = "the paper says", printed: bool = False
 ) -> ClaimJudgement:
     """The judgement of a claim that is true in `wanted` of the answers, by default in all of them.
 
     `printed` answers are those of the paper's own tables, where what is missing was not printed.
     """
+    answers = list(judged.values())
     count, yes, no = len(answers), answers.count(True), answers.count(False)
     need = count if wanted is None else wanted
     numbers = f"{yes} of {count}" + (f", {count - yes - no} open" if yes + no < count else "")
@@ -124,7 +135,9 @@ def counted(
     claimed = f"{asked} all {count}" if need == count else f"{asked} {need}"
     if yes + no == 0:
         return ClaimJudgement("undecided", numbers, f"none of the {count} {what} can be judged{undecided}; {claimed}")
-    explained = f"true in {yes} of {count} {what}{undecided}"
+    refuted = [name for name, answer in judged.items() if answer is False]
+    against = f", false in {no}" + (f" ({'; '.join(refuted)})" if no <= _NAMED else "") if no and undecided else ""
+    explained = f"true in {yes} of {count} {what}{against}{undecided}"
     if yes >= need:
         return ClaimJudgement(
             "holds", numbers, f"true in all {count} {what}" if yes == count else f"{explained}; {claimed}"
@@ -135,8 +148,8 @@ def counted(
 
 def difference(table: ResultTable, case: Case, method: str, than: str) -> float | None:
     """By how much one method is more accurate than another; None if one of them was not run."""
-    one, other = table.get(case, method), table.get(case, than)
-    return None if one is None or other is None else one.mean - other.mean
+    found = table.combined(case, {method: 1.0, than: -1.0})
+    return None if found is None else found.mean
 
 
 def _all(answers: Iterable[Answer]) -> Answer:

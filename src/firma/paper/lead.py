@@ -9,6 +9,7 @@ from firma.paper.grid import CASES, FULL, RIVALS
 from firma.paper.judging import ONE_SEED
 from firma.report.table import NOTHING, Entry, Table, as_markdown
 from firma.statistics import Statistic, statistic
+from firma.statistics import is_clear as more_than_noise
 from firma.sweep.result_table import Case
 from firma.sweep.store import StoredCell
 
@@ -45,17 +46,16 @@ def gains(cells: Sequence[StoredCell], measure: Measure) -> dict[tuple[Case, str
 
 
 def is_clear(gain: Statistic) -> bool:
-    """Whether a gain is more than noise: its 95 % interval is on one side of zero; one point with a single seed."""
-    interval = gain.interval()
-    return abs(gain.mean) > 100 * ONE_SEED if interval is None else interval[0] > 0 or interval[1] < 0
+    """Whether a gain in points is more than noise."""
+    return more_than_noise(gain, 100 * ONE_SEED)
 
 
 def lead_page(cells: Sequence[StoredCell]) -> str:
     """A page in Markdown: for each measure a summary per rival, and a table of all cases."""
     text = [
         f"# `{LEAD}` case by case\n\nWhat `{LEAD}` is better by, in points: positive is better, also for the Gini "
-        "coefficient (times 100). Differences are paired by seed; ± is half of the 95 % interval, where there are "
-        "several seeds. Bold ones are clear: the interval is on one side of zero or, with a single seed, the "
+        "coefficient, which is in % here. Differences are paired by seed; ± is half of the 95 % interval, where there "
+        "are several seeds. Bold ones are clear: the interval is on one side of zero or, with a single seed, the "
         "difference is more than a point. Recommended preset, test data.\n"
     ]
     for measure in MEASURES:
@@ -101,7 +101,7 @@ def _averages(cells: Sequence[StoredCell], measure: Measure) -> Iterator[str]:
         means = {method: mean(of[method][case] or 0.0 for case in common) for method in methods}
         ranked = sorted(methods, key=lambda method: -measure.sign * means[method])
         told = ", ".join(f"`{method}` {100 * means[method]:.2f}" for method in ranked)
-        yield f"- mean of the {len(common)} cases that all were run in, times 100: {told}"
+        yield f"- mean of the {len(common)} cases that all were run in, in %: {told}"
 
 
 def _mean(values: Values, case: Case, method: str) -> float | None:

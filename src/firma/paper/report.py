@@ -110,7 +110,12 @@ def claims_table(tables: Mapping[str, ResultTable]) -> Table:
         rows.append(words(claim.name, claim.where, claim.statement, claim.how, *texts))
     ours = (f"on our runs, {name}" for name in tables)
     columns = ("claim", "where", "what it says", "how it is checked", "on the paper's tables", *ours)
-    note = "Too close to call: within two standard errors, or with a single seed within one point."
+    note = (
+        "Too close to call: the 95 % interval of the difference, paired by seed, holds zero; with a single seed, the "
+        "difference is within one point (0.01 of a Gini coefficient), which is a convention. The paper's tables are "
+        "taken as printed, one run each. Bounds (plateaus, first rounds, traffic, savings, losses from IID to Dir 0.1) "
+        "and `fedrep-scarcity` compare means without regard to noise."
+    )
     return Table("claims", "Claims and verdicts", columns, tuple(rows), note)
 
 

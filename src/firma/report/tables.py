@@ -60,7 +60,7 @@ def by_scenario(
         entries = [entry(table, case, method, metric, form, scale, reference) for method in methods]
         columns.append(mark_best(entries, highest))
     rows = tuple((Entry(method), *(column[row] for column in columns)) for row, method in enumerate(methods))
-    name, runs = slug(metric, dataset, table.name), f"{table.name}{_seeds(table, dataset)}"
+    name, runs = slug(metric, dataset, table.name), f"{table.name}{_seeds(table, dataset, metric)}"
     return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, *_beside(reference))
 
 
@@ -273,9 +273,13 @@ def _brackets(value: float | None, form: str) -> str:
     return f" ({MISSING if value is None else form.format(value)})"
 
 
-def _seeds(table: ResultTable, dataset: str) -> str:
+def _seeds(table: ResultTable, dataset: str, metric: str) -> str:
     found = table.statistics.items()
-    counts = [each.seeds for (where, _, method, _), each in found if where == dataset and method in METHODS]
+    counts = [
+        each.seeds
+        for (where, _, method, what), each in found
+        if (where, what) == (dataset, metric) and method in METHODS
+    ]
     return f", {_from_to(counts)} seed{'s' if max(counts) > 1 else ''}" if counts else ""
 
 

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
+from math import hypot, sqrt
 from statistics import mean
 
 from firma.data.catalogue import SIZES
@@ -21,7 +22,8 @@ class ResultTable:
     """Statistics by (data set, scenario, method, metric), and what 2-opt saves in percent by (data set, scenario).
 
     `name` is the label that its runs share, or names another source, which `source` then says in words. An `exact`
-    table is taken at its word: nothing is known of its noise.
+    table is taken at its word: nothing is known of its noise. `by_seed` has the values behind the statistics, which a
+    table that was read from a file lacks.
     """
 
     name: str
@@ -29,10 +31,37 @@ class ResultTable:
     savings: Mapping[Case, float] = field(default_factory=dict)
     exact: bool = False
     source: str = ""
+    by_seed: Mapping[tuple[str, str, str, str], Mapping[int, float]] = field(default_factory=dict)
 
     def get(self, case: Case, method: str, metric: str = "mean_accuracy") -> Statistic | None:
         """One statistic, or None if it was not run."""
         return self.statistics.get((*case, method, metric))
+
+    def combined(self, case: Case, weights: Mapping[str, float], metric: str = "mean_accuracy") -> Statistic | None:
+        """A weighted sum of methods, seed by seed: 1 and -1 give their difference. None if one of them was not run.
+
+        Where values of single seeds are not known, seeds are taken as independent.
+        """
+        found = {method: self.get(case, method, metric) for method in weights}
+        known = {method: each for method, each in found.items() if each is not None}
+        if len(known) < len(weights):
+            return None
+        series = [self.by_seed.get((*case, method, metric), {}) for method in weights]
+        common = sorted(set(series[0]).intersection(*series[1:]))
+        if common:
+            return statistic(
+                [
+                    sum(weight * values[seed] for weight, values in zip(weights.values(), series, strict=True))
+                    for seed in common
+                ]
+            )
+        mean_of_all = sum(weight * known[method].mean for method, weight in weights.items())
+        errors = [known[method].standard_error for method in weights]
+        if None in errors:
+            return Statistic(mean_of_all)
+        seeds = min(each.seeds for each in known.values())
+        error = hypot(*(weight * (each or 0.0) for weight, each in zip(weights.values(), errors, strict=True)))
+        return Statistic(mean_of_all, error * sqrt(seeds), seeds)
 
     def datasets(self) -> list[str]:
         """The data sets that were run, built-in ones first."""
@@ -80,18 +109,23 @@ def _presets_first(name: str) -> tuple[int, str]:
 def _table(name: str, cells: Iterable[StoredCell], ordered: Mapping[Case, float]) -> ResultTable:
     """Every metric over the seeds of each method, data set and scenario."""
     values: dict[tuple[str, str, str, str], list[float | None]] = {}
+    by_seed: dict[tuple[str, str, str, str], dict[int, float]] = {}
     savings: dict[Case, list[float]] = {}
     for cell in cells:
         if "saving_percent" in cell.ring:
             savings.setdefault((cell.dataset, cell.scenario), []).append(float(cell.ring["saving_percent"]))
         for metric, value in cell.result.metrics.items():
-            values.setdefault((cell.dataset, cell.scenario, cell.result.method, metric), []).append(value)
+            place = (cell.dataset, cell.scenario, cell.result.method, metric)
+            values.setdefault(place, []).append(value)
+            if value is not None:
+                by_seed.setdefault(place, {})[cell.result.seed] = float(value)
     statistics = {
         each: statistic([value for value in found if value is not None])
         for each, found in values.items()
         if None not in found
     }
-    return ResultTable(name, statistics, {**ordered, **{case: mean(found) for case, found in savings.items()}})
+    saved = {**ordered, **{case: mean(found) for case, found in savings.items()}}
+    return ResultTable(name, statistics, saved, by_seed=by_seed)
 
 
 def to_csv(tables: Mapping[str, ResultTable], metrics: Iterable[str]) -> str:
