@@ -52,9 +52,9 @@ _WHY = """## Why they differ
 
 {closeness}
 
-[Deviations](reproduction/deviations.md) says what explains the rest, and [table by table](reproduction/correspondences.md)
-shows all of it. Change what is tested, and the picture turns over ([methods.md](methods.md#three-presets) has the
-details):
+[Deviations](reproduction/deviations.md) says what explains the rest; all of it is shown [table by
+table](reproduction/correspondences.md). Change what is tested, and the picture turns over
+([methods.md](methods.md#three-presets) has the details):
 
 - **What clients are tested on.** As published, a client's training and test data are two independent draws, so at
   Dir 0.1 it is tested on classes that it never saw. That alone makes private heads collapse. Ours have the class
