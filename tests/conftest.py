@@ -1,4 +1,4 @@
-"""Small federations that run in milliseconds, the command line, child processes, and which tests run in parallel."""
+"""Small federations, the command line, folders with code of one's own, child processes; which tests run in parallel."""
 
 import signal
 import sys
@@ -21,6 +21,7 @@ from firma.models import SplitModel, mlp
 from firma.settings import Hyper
 from firma.training.local_step import ClientData
 from firma.training.private_parameters import with_private
+from tests.own_methods import RECIPES
 
 # A process that a script starts in the background ignores Ctrl-C, and its children inherit that. Tests interrupt some
 # of theirs, so Ctrl-C gets a handler here: children do not inherit handlers, they start with the default action.
@@ -140,6 +141,26 @@ def command(monkeypatch, capsys):  # type: ignore[no-untyped-def]
         return code, said.out, said.err
 
     return call
+
+
+@pytest.fixture
+def empty_folder(tmp_path, monkeypatch):
+    """An empty current folder, whose modules are forgotten afterwards."""
+    known = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file that is edited within a second is read again
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def recipes(empty_folder):
+    """The recipes for methods in the current folder."""
+    for path in RECIPES.glob("*.py"):
+        (empty_folder / path.name).write_text(path.read_text())
+    return empty_folder
 
 
 @pytest.fixture
