@@ -11,8 +11,12 @@ import pytest
 
 from firma.data.dataset import load_dataset
 from firma.data.partition import deal
+from firma.methods import PAPER_METHODS
+from firma.paper.grid import SCENARIOS
 from firma.paper.published import published
 from firma.settings import split_for
+from firma.sweep.result_table import result_tables
+from firma.sweep.store import read_results
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction" / "deviations.md"
@@ -114,3 +118,39 @@ def test_a_run_is_repeated():
     assert again["train"] == line["train"] and again["test"] == line["test"]
     # Other processors round differently: a client may err on another sample or two.
     assert np.allclose(again["history"][-1], line["history"][-1], atol=0.03)
+
+
+def test_what_is_said_of_mnist_is_what_was_run():
+    ours, printed = result_tables(read_results(ROOT / "evidence"))["published"], published()
+    text = " ".join(PAGE.read_text().partition("## The large data sets")[2].split())
+
+    def above(method, *scenarios, metric="mean_accuracy"):
+        cases = [("mnist", each) for each in scenarios]
+        return [100 * (ours.get(case, method, metric).mean - printed.get(case, method, metric).mean) for case in cases]
+
+    others = [each for each in SCENARIOS if each != "dir-0.1"]
+    assert f"within {max(map(abs, above('rdfl', *SCENARIOS))):.1f} points everywhere" in text
+    assert f"FedAvg is within {max(map(abs, above('fedavg', *SCENARIOS))):.1f} points" in text
+    scarce = above("fedrep", "dir-0.1")[0]
+    assert f"FedRep within {max(map(abs, above('fedrep', *others))):.1f} but for Dir 0.1 ({scarce:.1f} above)" in text
+    assert f"**FibFL++** is within {max(map(abs, above('fibfl++', *others))):.1f} points but for Dir 0.1" in text
+    assert f"where ours is {above('fibfl++', 'dir-0.1')[0]:.1f} points above" in text
+    said = (
+        "by {:.1f}, {:.1f} and {:.1f} points at iid, Dir 0.8 and Dir 0.5 for FibFL, by {:.1f}, {:.1f} and {:.1f} for "
+        "FibFL+"
+    )
+    mild = ("iid", "dir-0.8", "dir-0.5")
+    assert said.format(*above("fibfl", *mild), *above("fibfl+", *mild)) in text
+    methods = ("rdfl", "fedrep", "fibfl", "fibfl+")
+    coefficients = [
+        [f"{table.get(('mnist', 'skew-3'), method, 'gini').mean:.3f}" for method in methods]
+        for table in (ours, printed)
+    ]
+    own, theirs = (f"{', '.join(each[:3])} and {each[3]}" for each in coefficients)
+    assert f"Gini coefficients are {own}, printed {theirs}" in text
+    shares = [
+        ours.get(("mnist", "skew-2"), method, "gini").mean / printed.get(("mnist", "skew-2"), method, "gini").mean
+        for method in PAPER_METHODS
+        if method != "local"
+    ]
+    assert all(0.3 < each < 0.67 for each in shares)
