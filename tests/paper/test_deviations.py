@@ -148,6 +148,8 @@ def test_what_is_said_of_mnist_is_what_was_run():
     ]
     own, theirs = (f"{', '.join(each[:3])} and {each[3]}" for each in coefficients)
     assert f"Gini coefficients are {own}, printed {theirs}" in text
+    full = [f"{table.get(case, 'fibfl++', 'gini').mean:.3f}" for table in (ours, printed)]
+    assert "its Gini coefficient is {}, printed {}".format(*full) in text
     shares = [
         ours.get(("mnist", "skew-2"), method, "gini").mean / printed.get(("mnist", "skew-2"), method, "gini").mean
         for method in PAPER_METHODS
