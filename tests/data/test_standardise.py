@@ -3,13 +3,15 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
 import firma
-from firma.data.dataset import load_dataset
+from firma.data.catalogue import PUBLIC
+from firma.data.dataset import Dataset, load_dataset
 from firma.data.partition import client_inputs, client_standardisers, deal
 from firma.data.standardise import fit_standardiser, standardiser_from_json, warn_of_scales
 from firma.data.user_arrays import from_arrays, natural
@@ -77,6 +79,57 @@ def test_rotated_images_are_standardised_after_they_were_rotated():
     parts = deal(load_dataset("digits"), "rotate-90", 3, Split(standardise="per-client"), 0)
     train, _ = client_inputs(load_dataset("digits"), parts, 2)
     assert abs(train.mean()) < 1e-5
+
+
+def stand_in(name):
+    """All bytes from 0 to 255 in images of the form of a public data set."""
+    shape = PUBLIC[name].shape
+    x = np.resize(np.arange(256, dtype=np.uint8), (20, *shape))
+    y = np.arange(20) % 10
+    return Dataset(name, x, y, x[:10], y[:10], 10, scale=1 / 255)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_constants_put_grey_images_between_minus_one_and_one(name):
+    data = stand_in(name)
+    parts = deal(data, "iid", 2, Split(standardise="constants"), 0)
+    train, test = client_inputs(data, parts, 0)
+    raw = data.x_train[parts.train[0]]
+    np.testing.assert_allclose(train, raw / 127.5 - 1, atol=1e-6)
+    assert (train.min(), train.max(), train.dtype, test.dtype) == (-1, 1, np.float32, np.float32)
+    assert len(client_standardisers(data, parts)) == 2
+
+
+def test_constants_of_cifar10_are_those_of_its_channels():
+    data = stand_in("cifar10")
+    parts = deal(data, "iid", 2, Split(standardise="constants"), 0)
+    train, _ = client_inputs(data, parts, 1)
+    raw = data.x_train[parts.train[1]] / 255
+    for channel, (mean, deviation) in enumerate([(0.4914, 0.2023), (0.4822, 0.1994), (0.4465, 0.2010)]):
+        np.testing.assert_allclose(train[:, channel], (raw[:, channel] - mean) / deviation, atol=1e-5)
+
+
+def test_data_without_constants_stay_as_they_are():
+    digits = load_dataset("digits")
+    parts = deal(digits, "iid", 2, Split(standardise="constants"), 0)
+    train, _ = client_inputs(digits, parts, 0)
+    assert train.dtype == np.uint8
+    assert client_standardisers(digits, parts) == ()
+    # Neither has a table that is called as a public data set is.
+    table = replace(from_arrays(UNEVEN[:40], np.arange(40) % 2), name="mnist")
+    assert client_standardisers(table, deal(table, "iid", 2, Split(standardise="constants"), 0)) == ()
+
+
+def test_a_run_with_constants_is_one_with_inputs_that_the_user_scaled():
+    """Training on bytes with constants, and on numbers that were scaled by hand: the same history."""
+    data = replace(stand_in("mnist"), x_train=RNG.integers(0, 256, (20, 28, 28), dtype=np.uint8))
+    by_hand = [((x / 255 - 0.5) / 0.5).astype(np.float32) for x in (data.x_train, data.x_test)]
+    scaled = replace(data, name="mine", x_train=by_hand[0], x_test=by_hand[1], scale=1.0)
+    one, other = (
+        firma.run(each, "iid", "fibfl", clients=2, rounds=2, settings={"min_samples": 1, **more})
+        for each, more in ((data, {"standardise": "constants"}), (scaled, {}))
+    )
+    assert np.array_equal(one.parameters, other.parameters)
 
 
 def test_a_table_that_fails_without_trains_with_it(tmp_path):

@@ -156,6 +156,11 @@ def test_the_ring_file_states_the_columns_and_older_digests_stay(tmp_path, comma
     assert (code, "columns must not repeat" in err) == (2, True)
 
 
+def test_sites_have_no_constants(make_ring):
+    with pytest.raises(BadInput, match=r"constants.*use per-client"):
+        make_ring(set={"standardise": "constants"})
+
+
 def test_tokens_are_not_standardised(tmp_path):
     task = {"shape": [3], "labels": list(SPECIES), "dtype": "int64"}
     with pytest.raises(BadInput, match="standardise = 'per-client' cannot be combined with dtype = 'int64'"):

@@ -114,7 +114,7 @@ def test_every_stored_cell_has_the_key_of_its_configuration():
             "scenario": cell.scenario,
             "columns": stable_columns(lookup(result.method)),
             "hyper": decisive(config["hyper"]),
-            "split": decisive_split(config["split"], cell.scenario),
+            "split": decisive_split(config["split"], cell.scenario, cell.dataset),
             "clients": config["clients"] + len(config["dropped"]),
             "rounds": config["rounds"],
             "seed": result.seed,
@@ -142,6 +142,12 @@ def test_where_a_reduced_quota_splits_as_a_sequential_one_the_key_is_the_same(sc
     sequential, fair = (replace(cell, settings={"quota": quota}) for quota in ("sequential", "fair"))
     assert configuration(cell)["split"] == {"tests": "independent", "quota": "sequential", "min_samples": 64}
     assert key(cell) == key(sequential) != key(fair)
+
+
+def test_constants_change_the_key_only_where_there_are_any():
+    one, other = (Cell(name, "iid", "fibfl", "published", 0, 10, 30) for name in ("digits", "mnist"))
+    assert key(replace(one, settings={"standardise": "constants"})) == key(one)
+    assert key(replace(other, settings={"standardise": "constants"})) != key(other)
 
 
 def test_where_a_reduced_quota_splits_otherwise_the_key_is_another():

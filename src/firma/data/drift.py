@@ -34,7 +34,7 @@ from firma.data.scenarios import Indices, check_images, parse
 from firma.data.standardise import Standardiser, fit_standardiser
 from firma.errors import BadInput, suggestion
 from firma.seeds import generator
-from firma.settings import Split, split_for
+from firma.settings import Split, Standardise, split_for
 
 Kind = Literal["label-shift", "new-classes", "rotate"]
 KINDS: tuple[Kind, ...] = ("label-shift", "new-classes", "rotate")
@@ -101,7 +101,7 @@ class DriftingPartition:
     test: tuple[Timeline, ...]
     dropped: tuple[int, ...]
     angles: tuple[float, ...]
-    standardise: bool
+    standardise: Standardise
     units: Standardiser | None
     degrees: tuple[float, ...]
     rotates: bool
@@ -183,7 +183,7 @@ def deal_over_rounds(
         tuple(timeline([(stage.start, stage.test[i]) for stage in stages], rounds) for i in kept),
         tuple(i for i in every if i not in kept),
         client_angles(classed, kind, clients, kept),
-        split.standardise == "per-client", units, tuple(degrees), drift.kind == "rotate",
+        split.standardise, units, tuple(degrees), drift.kind == "rotate",
     )  # fmt: skip
 
 

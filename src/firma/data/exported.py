@@ -17,6 +17,7 @@ from firma.atomic_files import whole_folder
 from firma.data.dataset import MANIFEST, Array, Dataset, OnProgress, no_progress
 from firma.data.image_folder import sorted_as_numbers
 from firma.data.partition import Partition, client_inputs, input_form
+from firma.data.standardise import is_standardised
 from firma.data.user_files import LABEL_NAMES
 from firma.errors import BadInput, unknown
 
@@ -54,7 +55,7 @@ def export(
         "version": _VERSION, "firma": version("firma"), "format": form, **facts, "classes": list(labels),
         "shape": list(dataset.shape), "dtype": str(dtype), "scale": scale, "columns": list(dataset.columns),
         "label": next((name for name in LABEL_NAMES if name not in dataset.columns), "label of the row"),
-        "rounds": dataset.rounds, "standardised": partition.standardise,
+        "rounds": dataset.rounds, "standardised": is_standardised(dataset, partition.standardise),
         "clients": [
             {"name": name, "path": _place(form, number), "train": len(train), "test": len(test)}
             for number, (name, train, test) in enumerate(zip(names, partition.train, partition.test, strict=True))

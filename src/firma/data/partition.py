@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from firma.data import scenarios
 from firma.data.dataset import Array, Dataset, with_classes
 from firma.data.scenarios import Indices, Scenario, check_images, parse, rotated, rotated_pairs
-from firma.data.standardise import Standardiser, fit_standardiser
+from firma.data.standardise import Standardiser, is_standardised, standardiser_of
 from firma.errors import BadInput
-from firma.settings import Split, split_for
+from firma.settings import Split, Standardise, split_for
 from firma.tasks.targets import label_shares
 
 
@@ -21,7 +21,7 @@ class Partition:
     """Row numbers of each client's training and test samples, and the clients left out for lack of data.
 
     `angles` are the degrees by which each client's images are rotated; empty if none are. Of a table, pairs of features
-    are rotated, in the units that `units` describes. `standardise` says whether each client's inputs are standardised,
+    are rotated, in the units that `units` describes. `standardise` says how each client's inputs are standardised,
     after they were rotated.
     """
 
@@ -29,7 +29,7 @@ class Partition:
     test: tuple[Indices, ...]
     dropped: tuple[int, ...]
     angles: tuple[float, ...] = ()
-    standardise: bool = False
+    standardise: Standardise = "none"
     units: Standardiser | None = None
 
 
@@ -43,9 +43,7 @@ def deal(dataset: Dataset, scenario: str, clients: int, split: Split, seed: int)
     kept = clients_with_data([len(each) for each in train], [len(each) for each in test], split)
     dropped = tuple(i for i in range(clients) if i not in kept)
     angles = client_angles(dataset, kind, clients, kept)
-    return Partition(
-        tuple(train[i] for i in kept), tuple(test[i] for i in kept), dropped, angles, split.standardise == "per-client"
-    )
+    return Partition(tuple(train[i] for i in kept), tuple(test[i] for i in kept), dropped, angles, split.standardise)
 
 
 def seed_of(split: Split, seed: int) -> int:
@@ -100,10 +98,8 @@ def client_inputs(dataset: Dataset, partition: Partition, client: int) -> tuple[
     if partition.angles:
         degrees, units = partition.angles[client], partition.units
         train, test = turned(train, degrees, units), turned(test, degrees, units)
-    if not partition.standardise:
-        return train, test
-    fitted = fit_standardiser(train, dataset.scale)
-    return fitted.apply(train), fitted.apply(test)
+    fitted = standardiser_of(dataset, partition.standardise, train)
+    return (train, test) if fitted is None else (fitted.apply(train), fitted.apply(test))
 
 
 def turned(inputs: Array, degrees: float, units: Standardiser | None) -> Array:
@@ -113,18 +109,20 @@ def turned(inputs: Array, degrees: float, units: Standardiser | None) -> Array:
 
 def client_standardisers(dataset: Dataset, partition: Partition) -> tuple[Standardiser, ...]:
     """How each client's inputs are standardised; empty if they are not."""
-    if not partition.standardise:
+    if not is_standardised(dataset, partition.standardise):
         return ()
-    stored = replace(partition, standardise=False)
-    return tuple(
-        fit_standardiser(client_inputs(dataset, stored, client)[0], dataset.scale)
+    stored = replace(partition, standardise="none")
+    found = (
+        standardiser_of(dataset, partition.standardise, client_inputs(dataset, stored, client)[0])
         for client in range(len(partition.train))
     )
+    return tuple(each for each in found if each is not None)
 
 
 def input_form(dataset: Dataset, partition: Partition) -> tuple["np.dtype[np.generic]", float]:
     """Dtype of what `client_inputs` gives, and the factor that turns it into what a model sees."""
-    return (np.dtype(np.float32), 1.0) if partition.standardise else (dataset.x_train.dtype, dataset.scale)
+    standardised = is_standardised(dataset, partition.standardise)
+    return (np.dtype(np.float32), 1.0) if standardised else (dataset.x_train.dtype, dataset.scale)
 
 
 def class_counts(labels: NDArray[np.int64], parts: tuple[Indices, ...] | list[Indices], classes: int) -> Indices:

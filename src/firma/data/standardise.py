@@ -1,14 +1,21 @@
-"""Standardisation: a client's inputs with mean 0 and deviation 1, by statistics of its own training data alone."""
+"""Standardisation of inputs: by a client's own training data alone, or by the constants of a public data set.
+
+With statistics of its own, a client's training inputs have mean 0 and deviation 1. Constants are known to everybody and
+the same for all clients; only the data sets of the catalogue have them.
+"""
 
 import json
 import warnings
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
+from firma.data.catalogue import PUBLIC
 from firma.data.dataset import Array, Dataset
 from firma.errors import BadInput
+from firma.settings import Standardise
 
 _CHUNK = 4096  # rows at a time: moments are computed in float64, this bounds their memory
 _RATIO = 100.0  # of deviations, from which features are of very different scales
@@ -76,6 +83,34 @@ def fit_standardiser(x: Array, scale: float = 1.0) -> Standardiser:
     # Rounding leaves the mean of a constant a little off its value: centred on the value itself it becomes 0.
     mean = np.where(constant, scaled(0)[:1].max(axis=axes, keepdims=True)[0], mean)
     return Standardiser(mean, np.where(constant, 1.0, np.sqrt(squares / count)), scale)
+
+
+def constants_of(dataset: Dataset) -> Standardiser | None:
+    """The usual constants of a data set of the catalogue, stored as bytes; None for any other data."""
+    known = PUBLIC.get(dataset.name)
+    if known is None or dataset.shape != known.shape or dataset.x_train.dtype != np.uint8:
+        return None
+    channels = (-1, *(1 for _ in known.shape[1:])) if len(known.mean) > 1 else tuple(1 for _ in known.shape)
+    mean, deviation = (np.array(each, np.float64).reshape(channels) for each in (known.mean, known.deviation))
+    return Standardiser(mean, deviation, dataset.scale)
+
+
+def is_standardised(dataset: Dataset, how: Standardise) -> bool:
+    """Whether a client's inputs are standardised: constants do nothing for data that have none."""
+    return how == "per-client" or (how == "constants" and constants_of(dataset) is not None)
+
+
+def standardiser_of(dataset: Dataset, how: Standardise, train: Array) -> Standardiser | None:
+    """How a client with these training inputs, as stored, standardises what it has; None if it does not."""
+    match how:
+        case "none":
+            return None
+        case "per-client":
+            return fit_standardiser(train, dataset.scale)
+        case "constants":
+            return constants_of(dataset)
+        case _:
+            assert_never(how)
 
 
 def warn_of_scales(dataset: Dataset, option: str = "--standardise per-client") -> None:

@@ -39,7 +39,7 @@ class DriftingData:
             torch.from_numpy(source.y_train[rows]),
             self._inputs(source.x_test, test_rows if test else test_rows[:0], place, round_number),
             torch.from_numpy(source.y_test[test_rows]),
-            1.0 if self.partition.standardise else source.scale,
+            1.0 if self.standardisers else source.scale,
         )
 
     def size(self, number: int, round_number: int) -> int:

@@ -70,7 +70,7 @@ def _models(
 def check_models(experiment: Experiment) -> None:
     """Refuse methods that do not fit the model, and hooks that fail on it, before the first of several runs trains."""
     dataset = experiment.dataset
-    inputs = inputs_of(dataset, Partition((), (), (), standardise=experiment.split.standardise == "per-client"))
+    inputs = inputs_of(dataset, Partition((), (), (), standardise=experiment.split.standardise))
     for planned in {run.method.name: run for run in reversed(experiment.runs)}.values():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the run itself says the same

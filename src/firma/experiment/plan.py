@@ -8,7 +8,7 @@ from firma.data.dataset import Dataset, OnProgress, load_dataset
 from firma.data.drift import Drift, check_drift, parse_drift
 from firma.data.partition import default_scenario
 from firma.data.scenarios import parse
-from firma.data.standardise import warn_of_scales
+from firma.data.standardise import is_standardised, warn_of_scales
 from firma.errors import BadInput
 from firma.experiment.checks import check_attack, check_clients, device_of
 from firma.method_lookup import check, check_used, lookup, own_columns
@@ -71,14 +71,14 @@ def resolve(config: RunConfig, on_progress: OnProgress | None = None) -> Experim
         config = config.with_method(dataset.task)
         rows = _rows(config)
         numbers = [hyper_for(row, config.preset, settings) for row in rows]
-    if split.standardise == "none":
+    if not is_standardised(dataset, split.standardise):
         warn_of_scales(dataset)
     if split.scored_on == "validation":
         from firma.data.user_arrays import validation
 
         dataset = validation(dataset)
     model = with_data(model, dataset.x_train, dataset.x_test)
-    if split.standardise != "none" and VOCABULARY in model.settings:
+    if is_standardised(dataset, split.standardise) and VOCABULARY in model.settings:
         raise BadInput(
             f"--standardise {split.standardise} cannot be combined with model {model.name!r}: it reads tokens"
         )

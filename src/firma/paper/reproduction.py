@@ -7,20 +7,18 @@ and figure of the paper with ours beside it, and all tables of each preset.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import sqrt
 from statistics import mean
-from textwrap import fill
 
 from firma.methods import LEADING_METHODS
 from firma.paper.claims import CLAIMS, Claim
+from firma.paper.differences import closeness, differences_page
 from firma.paper.grid import CASES, DATASETS, FULL, RIVALS, SCENARIOS
-from firma.paper.judging import ONE_SEED, ClaimVerdict, higher
+from firma.paper.judging import ClaimVerdict, higher
 from firma.paper.lead import LEAD, lead_page
 from firma.paper.published import published
 from firma.paper.report import claims_table, paper_tables
 from firma.report.table import Entry, Table, as_markdown, mark_best, words
 from firma.report.tables import PERCENT, Scope, coverage, slug, versions
-from firma.statistics import LEVEL, Statistic, t_quantile
 from firma.sweep.result_table import ResultTable, by_label, result_tables
 from firma.sweep.store import SweepResults
 
@@ -134,6 +132,8 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
     pages["reproduction/correspondences.md"] = _correspondences_page(tables, ready, figures)
     for name, table in tables.items():
         pages[f"reproduction/{slug(name)}.md"] = _preset_page(table, ready)
+    if _PUBLISHED in tables:
+        pages["reproduction/differences.md"] = differences_page(tables[_PUBLISHED], published())
     if sound := by_label(results.cells).get(_SOUND):
         pages["reproduction/lead.md"] = lead_page(sound)
     pages["reproduction/runs.md"] = "\n".join(
@@ -155,6 +155,7 @@ def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mappin
     text += [
         "## All of it\n",
         "- [Every table and figure of the paper, ours beside it](reproduction/correspondences.md)",
+        "- [Ours minus printed](reproduction/differences.md): all 336 figures of its tables, and which of them agree",
         "- [Where the printed figures deviate from its recipe](reproduction/deviations.md), and what explains them",
     ]
     for name in tables:
@@ -173,32 +174,6 @@ def headlines(tables: Mapping[str, ResultTable]) -> Table:
     titles = {_PUBLISHED: "its recipe, run by us", _SOUND: "sound tests, tuned hyperparameters"}
     columns = ("the paper says", "its own tables", *(titles[table.name] for table in chosen[1:]))
     return Table("headlines", "The main claims", columns, tuple(rows))
-
-
-def closeness(ours: ResultTable, printed: ResultTable) -> str:
-    """How near the recipe as published comes to the printed figures, in two sentences."""
-    pairs = [
-        (place, found, printed.statistics[place])
-        for place, found in ours.statistics.items()
-        if place in printed.statistics
-    ]
-    several = [(found, theirs) for _, found, theirs in pairs if found.seeds > 1]
-    one = [(found, theirs) for place, found, theirs in pairs if found.seeds == 1 and place[3] == "mean_accuracy"]
-    inside = [_holds_one_more(found, theirs.mean) for found, theirs in several].count(True)
-    near = [abs(found.mean - theirs.mean) <= ONE_SEED for found, theirs in one].count(True)
-    said = [
-        f"{inside} of the {len(several)} printed figures (accuracy and Gini) that we ran with several seeds lie in the "
-        "interval that holds one more run with 95 %" if several else "",
-        f"where we ran one seed, {near} of {len(one)} printed accuracies are within a point of ours" if one else "",
-    ]  # fmt: skip
-    text = f"By the recipe as published (`--preset published`), {'; '.join(filter(None, said)) or 'nothing was run'}."
-    return fill(text, 120, break_on_hyphens=False)
-
-
-def _holds_one_more(found: Statistic, value: float) -> bool:
-    """Whether the prediction interval of another run holds a value."""
-    half = t_quantile(LEVEL, found.seeds - 1) * (found.deviation or 0.0) * sqrt(1 + 1 / found.seeds)
-    return abs(value - found.mean) <= half
 
 
 def _judged(claim: Claim, tables: list[ResultTable]) -> tuple[Entry, ...]:
@@ -276,7 +251,8 @@ def _correspondences_page(tables: Mapping[str, ResultTable], ready: list[Table],
         rows.append(words(shown.number, shown.shows, "; ".join(places) or "not run yet"))
     lead = (
         "# The paper, table by table and figure by figure\n\n"
-        "In our tables the printed value stands in brackets beside ours. Figures that are not shown here are drawn by "
+        "In our tables the printed value stands in brackets beside ours; [differences](differences.md) has ours minus "
+        "printed for all 336 figures of Tables 5 to 12. Figures that are not shown here are drawn by "
         "`firma report evidence --figures figures`, under the name that is given.\n"
     )
     table = Table("correspondences", "Correspondences", ("in the paper", "shows", "ours"), tuple(rows))

@@ -218,6 +218,10 @@ def _check_model(ring: "Ring") -> None:
             f"ring file: model = {task.model!r} requires the hashes of its files and its layout; write the ring file "
             "with firma ring-file"
         )
+    if ring.set.get("standardise") == "constants":
+        raise BadInput(
+            "ring file: standardise = 'constants': only mnist, fashion-mnist and cifar10 have them; use per-client"
+        )
     if ring.standardise and task.dtype == "int64":
         raise BadInput(
             "ring file: standardise = 'per-client' cannot be combined with dtype = 'int64': tokens have no mean"

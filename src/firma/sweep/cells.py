@@ -8,7 +8,7 @@ cell would be run again:
   the value that computes what was computed before the column or setting existed.
 - Neutral values never change, even when a default does.
 - A value that computes what an older value of its setting computed is written as the older one: `quota = reduced` as
-  `sequential`, wherever the two split alike.
+  `sequential`, wherever the two split alike, and `standardise = constants` as `none` for data that have no constants.
 - Options that are no field of `Cell`, fingerprints of data and hashes of code are part of the key only where there are
   any.
 
@@ -24,7 +24,7 @@ from pathlib import PurePath
 from typing import Any
 
 from firma.algorithms.catalogue import reference_of
-from firma.data.catalogue import SIZES, Size
+from firma.data.catalogue import PUBLIC, SIZES, Size
 from firma.method_lookup import lookup
 from firma.methods import stable_columns
 from firma.models.reference import Reference, parsed
@@ -88,7 +88,7 @@ def configuration(cell: Cell) -> dict[str, Any]:
         "scenario": cell.scenario,
         "columns": stable_columns(lookup(cell.method)),
         "hyper": decisive(hyper),
-        "split": decisive_split(split, cell.scenario),
+        "split": decisive_split(split, cell.scenario, cell.dataset),
         "clients": cell.clients,
         "rounds": cell.rounds,
         "seed": cell.seed,
@@ -101,11 +101,13 @@ def decisive(values: Mapping[str, Any], neutral: Mapping[str, Any] = NEUTRAL) ->
     return {name: value for name, value in values.items() if value != neutral[name]}
 
 
-def decisive_split(values: Mapping[str, Any], scenario: str) -> dict[str, Any]:
-    """The settings of a split that are part of the key, by what they compute under this scenario."""
+def decisive_split(values: Mapping[str, Any], scenario: str, dataset: str) -> dict[str, Any]:
+    """The settings of a split that are part of the key, by what they compute of these data under this scenario."""
     found = decisive(values)
     if found.get("quota") == "reduced" and not budget_is_reduced(scenario):
         found["quota"] = "sequential"
+    if found.get("standardise") == "constants" and dataset not in PUBLIC:
+        del found["standardise"]
     return found
 
 
