@@ -121,6 +121,25 @@ def test_a_run_is_repeated():
     assert np.allclose(again["history"][-1], line["history"][-1], atol=0.03)
 
 
+def test_standardised_inputs_give_what_is_printed_where_inputs_between_0_and_1_do_not():
+    runs = {
+        (*(run["config"][each] for each in ("dataset", "scenario")), run["method"],
+         run["config"]["split"].get("standardise", "none")): run
+        for path in [*(ROOT / "evidence" / "inputs").glob("*.jsonl"), ROOT / "evidence" / "mnist-published.jsonl"]
+        for run in search().read(path)
+    }  # fmt: skip
+    text = " ".join(PAGE.read_text().partition("## The large data sets")[2].split())
+    kinds = ("none", "constants")
+    first = [100 * np.mean(runs["cifar10", "iid", "rdfl", how]["history"][0]) for how in kinds]
+    assert f"it is {first[0]:.1f} % after the first round, with the constants {first[1]:.1f} %" in text
+    plateaus = [runs["cifar10", "iid", "rdfl", how]["metrics"]["plateau_std"] for how in kinds]
+    assert plateaus[1] <= 0.0002 < plateaus[0]
+    for place in (("mnist", "dir-0.5", "fibfl"), ("mnist", "dir-0.8", "fibfl")):
+        printed = published().statistics[*place, "mean_accuracy"].mean
+        far, near = (abs(runs[*place, how]["metrics"]["mean_accuracy"] - printed) for how in kinds)
+        assert near < 0.5 * far
+
+
 def test_what_is_said_of_mnist_is_what_was_run():
     ours, printed = result_tables(read_results(ROOT / "evidence"))["published"], published()
     text = " ".join(PAGE.read_text().partition("## The large data sets")[2].split())
