@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from firma.report.answers import answer, answer_for
-from firma.report.board import Board, Mark, Reference, bounds, marks
+from firma.report.board import Board, Mark, Reference, bounds, marks, marks_in_words
 from firma.report.groups import Group
 from firma.report.study_tables import command
 from firma.report.table import Entry, Table
@@ -61,7 +61,7 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
         "datasets": board.datasets,
         "measures": [
             {"name": each.name, "title": each.title, "heading": each.heading, "digits": each.digits,
-             "lower": each.lower}
+             "lower": each.lower, "marks": marks_in_words(each)}
             for each in board.measures
         ],
         "bounds": [[bounds(board, k, each) for each in board.measures] for k, _ in enumerate(board.switch)],
