@@ -84,7 +84,7 @@ def results(study: Study) -> Table:
              *(_entry(group.statistic(name)) for name in others))
         )  # fmt: skip
     columns = (*(study.axes or ["method"]), "seeds", study.metric, f"{100 * LEVEL:.0f} % interval", *others)
-    note = f"{_SPREAD} The interval is that of the mean, by Student's t; one seed has neither."
+    note = f"{_SPREAD} The interval is that of the mean, by Student's t; there is none of one or two seeds."
     return Table("results", "Results", columns, tuple(rows), note)
 
 
@@ -139,6 +139,7 @@ _COMPARED = (
     "test",
     "wins/losses/ties",
     "A is",
+    "why",
 )
 
 
@@ -147,8 +148,7 @@ def _compared(each: Comparison) -> tuple[Entry, ...]:
     return (
         number(each.seeds, "{:.0f}"), number(None if isnan(each.difference) else each.difference, "{:+.4f}"), interval,
         number(each.p_value, "{:.3g}"), number(each.adjusted_p, "{:.3g}"),
-        Entry(each.test if each.test != "none" else each.reason), Entry(f"{each.wins}/{each.losses}/{each.ties}"),
-        Entry(each.verdict),
+        *words(each.test, f"{each.wins}/{each.losses}/{each.ties}", each.verdict, each.reason),
     )  # fmt: skip
 
 
@@ -157,9 +157,10 @@ def _how(study: Study, found: Sequence[Comparison]) -> str:
     options, enough = " and ".join([study.lines, *study.own]), f"{seeds_for_flips(len(found))} to {MOST_FLIPS}"
     return (
         f"Pairs of runs share everything but the {options}, seed included. Difference: mean of A - B, averaged over "
-        "cases within each seed. The test is over seeds: sign-flip, an exact permutation test, where there are enough "
-        f"of them (here {enough}), else paired t; a single seed cannot be judged. The verdict is at {1 - LEVEL:.2f}, "
-        "with p adjusted by Holm's method for the number of comparisons in this table."
+        "cases within each seed; cases that lack some of the seeds are left out of it. The test is over seeds: "
+        f"sign-flip, an exact permutation test, where there are enough of them (here {enough}), else paired t; one "
+        "seed cannot be judged, and two hardly: there is no interval of fewer than three. The verdict is at "
+        f"{1 - LEVEL:.2f}, with p adjusted by Holm's method for the number of comparisons in this table."
     ) + (_ONE_SPLIT if one_split(study) else "")
 
 
