@@ -67,17 +67,26 @@ def advise(
 
 def _show(found: "Advice", profile: "Profile") -> None:
     from firma.cli.console import out
+    from firma.report.tables import from_to
+    from firma.statistics import FEWEST
 
     def line(text: str) -> None:
         out.print(text, soft_wrap=True, highlight=False, markup=False)
 
     like = "" if profile.named else "most similar to "
     line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
-    line(f"Use {found.method}, according to {found.source}.")
-    if found.method != found.private:
+    fewest, most = found.seeds or (0, 0)
+    seeds = f", {from_to(found.seeds)} seed{'s' if most > 1 else ''}" if found.seeds else ""
+    line(f"Use {found.method}, according to {found.source}{seeds}.")
+    if found.level:
+        why = "not clearly less accurate than the best" if fewest >= FEWEST else "within a point of the best"
+        line(f"Level with: {', '.join(found.level)} ({why}).")
+    if found.private not in (None, found.method):
         line(f"Best without a server and with private heads: {found.private}.")
     if found.agree is False:
         line(f"The paper disagrees: it recommends {' or '.join(found.paper)}.")
+    if found.agree is None and found.seeds:
+        line(f"The paper recommends {' or '.join(found.paper)}, which our runs do not have here.")
     line("Why, according to our runs:")
     for reason in found.own_reasons:
         line(f"  {reason}")
@@ -95,6 +104,11 @@ def _show(found: "Advice", profile: "Profile") -> None:
 
 
 def _points(gain: "Gain | None") -> str:
+    """A gain with its interval, whether it is clear, and over which part of the data sets it was measured."""
     if gain is None:
         return "not measured"
-    return f"{gain.points:+.1f} points" + (f" (mean of {gain.datasets} data sets)" if gain.datasets > 1 else "")
+    half = "" if gain.half is None else f" ± {gain.half:.1f}"
+    some = f"on {gain.datasets} of {gain.of} data sets" if gain.datasets < gain.of else ""
+    mean = f"mean of {gain.datasets} data sets" if gain.datasets == gain.of > 1 else ""
+    told = [each for each in (some, mean, "" if gain.clear else "too close to call") if each]
+    return f"{gain.points:+.1f}{half} points" + (f" ({', '.join(told)})" if told else "")

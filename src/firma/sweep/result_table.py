@@ -46,8 +46,8 @@ class ResultTable:
         found = [each for method in weights if (each := self.get(case, method, metric)) is not None]
         if len(found) < len(weights):
             return None
-        series, each = [self._series(case, method, metric) for method in weights], list(weights.values())
-        return paired_sum(series, each) if all(series) else independent_sum(found, each)
+        series, factors = [self._series(case, method, metric) for method in weights], list(weights.values())
+        return paired_sum(series, factors) if all(series) else independent_sum(found, factors)
 
     def shared_seeds(self, case: Case, methods: Iterable[str], metric: str = "mean_accuracy") -> list[int]:
         """The seeds that all of these methods were run with; none where the values of single seeds are not known."""
