@@ -19,11 +19,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, isfinite, isnan, nan, sqrt
 from statistics import mean, stdev
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 Series = Mapping[int, float]  # one value per seed
+Name = TypeVar("Name")
 Test = Literal["paired t", "sign-flip", "none"]
 LEVEL = 0.95  # of confidence intervals; a test decides at 1 - LEVEL
 FEWEST = 3  # seeds of an interval
@@ -77,6 +78,12 @@ def paired_sum(series: Sequence[Series], weights: Sequence[float]) -> Statistic 
     seeds = shared_seeds(series)
     sums = [sum(weight * each[seed] for weight, each in zip(weights, series, strict=True)) for seed in seeds]
     return statistic(sums) if sums else None
+
+
+def side_by_side(series: Mapping[Name, Series]) -> dict[Name, Statistic]:
+    """The statistics of several series over the seeds that all share; over all seeds of each if they share none."""
+    seeds = shared_seeds(series.values())
+    return {name: statistic([each[seed] for seed in seeds or each]) for name, each in series.items()}
 
 
 def independent_sum(found: Sequence[Statistic], weights: Sequence[float]) -> Statistic:

@@ -9,10 +9,11 @@ from firma.report import answers as answers_module
 from firma.report import page_data as data_module
 from firma.report.answers import asked
 from firma.report.board import board_of, marks, marks_in_words
-from firma.report.groups import study_of
+from firma.report.groups import compared, study_of
 from firma.report.measures import level, measure_of, steps
 from firma.report.page import Report, page
 from firma.report.page_data import as_script, page_data
+from firma.report.study_tables import by_option, comparisons
 from firma.results import Result
 from firma.sweep.store import StoredCell
 
@@ -191,3 +192,31 @@ def test_no_name_leaves_the_data(name):
     found = page(Report(name, laid_out([run("local", name, [0.5, 0.5], dataset=name)])))
     assert found.count("</script>") == 2
     assert "<script>x" not in found
+
+
+def in_two_scenarios(**scores):
+    """Runs of methods by seed, the same in two scenarios; those of the second have seed 0 only."""
+    return [
+        run(method, scenario, [score] * 2, seed)
+        for method, each in scores.items()
+        for seed, score in each.items()
+        for scenario in ("iid", "dir-0.1")
+        if scenario == "iid" or seed == 0
+    ]
+
+
+def test_tables_of_a_study_mark_the_best_over_the_seeds_that_all_share():
+    (table,) = by_option(study_of(in_two_scenarios(local={0: 0.6}, fedavg={0: 0.7, 1: 0.3})))
+    assert table.columns == ("method", "iid", "dir-0.1")
+    assert [[entry.best for entry in row] for row in table.rows] == [[False, False, False], [False, True, True]]
+    assert "over the seeds that all of a column share" in table.note
+
+
+def test_a_comparison_says_which_cases_it_leaves_out_and_why():
+    scores = {seed: 0.5 + seed / 100 for seed in range(3)}
+    study = study_of(in_two_scenarios(local=scores, fedavg={seed: each + 0.1 for seed, each in scores.items()}))
+    table = comparisons(study, compared(study))
+    shown = dict(zip(table.columns, [entry.text for entry in table.rows[0]], strict=True))
+    assert (shown["cases"], shown["seeds"]) == ("1", "3")
+    assert shown["why"].endswith("1 of 2 cases are left out, as they lack some of these seeds (mean difference there: "
+                                 "+0.1000)")  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Literal
 from firma.report.groups import PLACES, Group, Study, named, rank, values_of
 from firma.report.measures import Measure, measures_of, steps
 from firma.run_facts import distinct, follows
-from firma.statistics import Series, Statistic, paired_sum, shared_seeds, statistic
+from firma.statistics import Series, Statistic, paired_sum, side_by_side, statistic
 
 Mark = Literal["", "close", "best"]  # close: too close to the best to call
 Reference = Callable[[Group, str], float | None]  # the value that somebody else reported of a metric
@@ -82,9 +82,7 @@ class Board:
 
     def side_by_side(self, switch: int, place: int, measure: Measure, variants: Iterable[int]) -> dict[int, Statistic]:
         """The metric of these variants over the seeds that they share; over all of their seeds if they share none."""
-        series = {variant: self.by_seed[switch, place, variant][measure.name] for variant in variants}
-        seeds = shared_seeds(series.values())
-        return {variant: statistic([each[seed] for seed in seeds or each]) for variant, each in series.items()}
+        return side_by_side({each: self.by_seed[switch, place, each][measure.name] for each in variants})
 
     def missing(self, switch: int) -> list[tuple[int, int]]:
         """The pairs of a place and a variant that were not run, though either was."""

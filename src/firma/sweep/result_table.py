@@ -9,7 +9,7 @@ from statistics import mean
 from firma.data.catalogue import SIZES
 from firma.data.scenarios import order
 from firma.settings import PRESETS
-from firma.statistics import Series, Statistic, independent_sum, paired_sum, shared_seeds, statistic
+from firma.statistics import Series, Statistic, independent_sum, paired_sum, shared_seeds, side_by_side, statistic
 from firma.sweep.cells import label
 from firma.sweep.store import StoredCell, SweepResults
 
@@ -56,10 +56,8 @@ class ResultTable:
     def side_by_side(self, case: Case, methods: Iterable[str], metric: str = "mean_accuracy") -> dict[str, Statistic]:
         """Those of the methods that were run, over the seeds that they share; over all seeds if they share none."""
         found = {method: each for method in methods if (each := self.get(case, method, metric)) is not None}
-        seeds = self.shared_seeds(case, found, metric)
-        if not seeds:
-            return found
-        return {name: statistic([self._series(case, name, metric)[seed] for seed in seeds]) for name in found}
+        series = {method: self._series(case, method, metric) for method in found}
+        return side_by_side(series) if all(series.values()) else found
 
     def _series(self, case: Case, method: str, metric: str) -> Series:
         return self.by_seed.get((*case, method, metric), {})
