@@ -68,19 +68,16 @@ def advise(
 def _show(found: "Advice", profile: "Profile") -> None:
     from firma.cli.console import out
     from firma.report.tables import from_to
-    from firma.statistics import FEWEST
 
     def line(text: str) -> None:
         out.print(text, soft_wrap=True, highlight=False, markup=False)
 
     like = "" if profile.named else "most similar to "
     line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
-    fewest, most = found.seeds or (0, 0)
-    seeds = f", {from_to(found.seeds)} seed{'s' if most > 1 else ''}" if found.seeds else ""
+    seeds = f", {from_to(found.seeds)} seed{'s' if max(found.seeds) > 1 else ''}" if found.seeds else ""
     line(f"Use {found.method}, according to {found.source}{seeds}.")
     if found.level:
-        why = "not clearly less accurate than the best" if fewest >= FEWEST else "within a point of the best"
-        line(f"Level with: {', '.join(found.level)} ({why}).")
+        line(f"Level with: {', '.join(found.level)} (too close to call).")
     if found.private not in (None, found.method):
         line(f"Best without a server and with private heads: {found.private}.")
     if found.agree is False:
