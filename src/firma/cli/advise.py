@@ -83,7 +83,7 @@ def _show(found: "Advice", profile: "Profile") -> None:
     if found.agree is False:
         line(f"The paper disagrees: it recommends {' or '.join(found.paper)}.")
     if found.agree is None and found.seeds:
-        line(f"The paper recommends {' or '.join(found.paper)}, which our runs do not have here.")
+        line(f"The paper recommends {' or '.join(found.paper)}, which is not among the methods compared.")
     line("Why, according to our runs:")
     for reason in found.own_reasons:
         line(f"  {reason}")
