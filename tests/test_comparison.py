@@ -172,8 +172,34 @@ def test_an_unfinished_study_is_judged_by_what_there_is():
     a = noisy("fibfl", 0.02, range(4), scenario="iid") + noisy("fibfl", 0.02, range(2, 6), scenario="dir-0.1")
     b = noisy("fedavg", 0, range(4), scenario="iid") + noisy("fedavg", 0, range(2, 6), scenario="dir-0.1")
     found = firma.better(a, b)
-    assert (found.seeds, found.cases, found.wins, found.verdict) == (6, 2, 8, "better")
-    assert found.reason.endswith("not every case has every seed")
+    assert (found.seeds, found.cases, found.wins, found.verdict) == (4, 1, 4, "better")
+    assert "; 1 of 2 cases are left out, as they lack some of these seeds (mean difference there: +0.0" in found.reason
+
+
+def test_cases_with_fewer_seeds_do_not_turn_a_verdict():
+    """Ten seeds of one case and one of three others: the mean of seed 0 would be that of other cases."""
+    others = ("dir-0.1", "skew-1", "skew-2")
+    a = noisy("fibfl", 0.02, range(10)) + [run for case in others for run in noisy("fibfl", -0.3, [0], scenario=case)]
+    b = noisy("fedavg", 0, range(10)) + [run for case in others for run in noisy("fedavg", 0, [0], scenario=case)]
+    found, alone = firma.better(a, b), firma.better(a[:10], b[:10])
+    assert (found.seeds, found.cases, found.wins, found.losses) == (10, 1, 10, 0)
+    assert (found.difference, found.p_value, found.verdict) == (alone.difference, alone.p_value, "better")
+    assert "3 of 4 cases are left out" in found.reason
+    assert "mean difference there: -0.3" in found.reason
+
+
+def test_cases_with_more_seeds_than_others_are_judged_by_those_that_all_have():
+    a = [*noisy("fibfl", 0.02, range(10)), *noisy("fibfl", 0.02, range(7), scenario="dir-0.1")]
+    b = [*noisy("fedavg", 0, range(10)), *noisy("fedavg", 0, range(7), scenario="dir-0.1")]
+    found = firma.better(a, b)
+    assert (found.seeds, found.cases) == (7, 2)
+    assert "left out" not in found.reason
+
+
+def test_two_seeds_can_hardly_decide_and_it_is_said():
+    found = firma.better(noisy("fibfl", 0.02, range(2)), noisy("fedavg", 0, range(2)))
+    assert (found.test, found.interval, found.seeds) == ("paired t", None, 2)
+    assert found.reason == "2 seeds can hardly decide: an exact test requires 6 to reach p < 0.05"
 
 
 def test_a_metric_without_a_value_cannot_be_judged():

@@ -9,12 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from firma.statistics import Statistic, holm, paired_t_p, paired_test, seeds_for_flips, sign_flip_p, statistic
+from firma.statistics import (
+    Statistic,
+    holm,
+    independent_sum,
+    is_clear,
+    paired_sum,
+    paired_t_p,
+    paired_test,
+    seeds_for_flips,
+    sign_flip_p,
+    statistic,
+)
 
 DIFFERENCES = {count: np.random.default_rng(count).normal(0.3, 1, count).tolist() for count in (2, 3, 5, 6, 9, 20, 25)}
 
 
-@pytest.mark.parametrize("values", DIFFERENCES.values(), ids=str)
+@pytest.mark.parametrize("values", [each for each in DIFFERENCES.values() if len(each) > 2], ids=str)
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_the_interval_is_scipys(values, level):
     theirs = stats.t.interval(level, len(values) - 1, np.mean(values), stats.sem(values))
@@ -24,6 +35,25 @@ def test_the_interval_is_scipys(values, level):
 def test_one_seed_has_neither_deviation_nor_interval():
     found = statistic([0.5])
     assert (found.mean, found.deviation, found.standard_error, found.interval()) == (0.5, None, None, None)
+
+
+def test_two_seeds_have_no_interval_and_are_judged_by_the_convention():
+    found = statistic([15.2, 12.7])
+    assert found.deviation is not None
+    assert (found.interval(), found.half()) == (None, None)
+    assert is_clear(found, 1.0)
+    assert not is_clear(statistic([2.5, -0.6]), 1.0)
+
+
+def test_a_difference_is_taken_over_the_seeds_that_both_have():
+    assert paired_sum([{0: 1.0, 1: 3.0, 2: 5.0}, {1: 1.0, 2: 2.0, 9: 7.0}], [1, -1]) == statistic([2.0, 3.0])
+    assert paired_sum([{0: 1.0}, {1: 1.0}], [1, -1]) is None
+
+
+def test_errors_of_what_is_independent_add_up_as_squares():
+    found = independent_sum([Statistic(0.90, 0.03, 9), Statistic(0.80, 0.04, 16)], [1, -1])
+    assert (found.mean, found.standard_error, found.seeds) == pytest.approx((0.1, 2**0.5 * 0.01, 9))
+    assert independent_sum([Statistic(0.90, 0.03, 9), Statistic(0.80)], [1, -1]).standard_error is None
 
 
 def test_a_value_that_is_missing_is_not_averaged_away():

@@ -1,16 +1,16 @@
 """Comparing results: every metric over seeds, and whether one method (model, setting, …) is better than another."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import nan
+from math import isnan, nan
 from statistics import mean
 from typing import Any, Literal
 
 from firma.errors import BadInput, unknown
 from firma.results import Result, checked
 from firma.run_facts import ABSENT, Facts, conditions, distinct, in_words, tuning, unlike
-from firma.statistics import LEVEL, Statistic, Test, holm, paired_test, statistic
+from firma.statistics import FEWEST, LEVEL, Statistic, Test, holm, paired_test, statistic
 
 Verdict = Literal["better", "worse", "no difference shown", "cannot be judged"]
 _LOWER_IS_BETTER = (
@@ -44,8 +44,9 @@ class Comparison:
     """A against B in one metric, over pairs of runs that share everything else, seed included.
 
     `difference` is the mean of a - b with its 95 % confidence `interval`. With several cases (data sets, scenarios, …)
-    the differences of a seed are averaged over the cases, and the test looks at one number per seed. `p_value` is that
-    of `test`, which `reason` explains; see `firma.statistics`. `wins`, `losses` and `ties` count pairs; in a win, A is
+    the differences of a seed are averaged over the cases, and the test looks at one number per seed. `cases` have all
+    of the `seeds`; others are left out, and `reason` says how many and what they differ by. `p_value` is that of
+    `test`, which `reason` explains; see `firma.statistics`. `wins`, `losses` and `ties` count pairs; in a win, A is
     better. `adjusted_p` is Holm's, if this is one of several comparisons.
     """
 
@@ -220,22 +221,44 @@ def _by_case(
 
 
 def _judged(a: str, b: str, metric: str, pairs: Pairs, comparisons: int = 1) -> Comparison:
-    """The comparison over all pairs; one difference per seed, averaged over the cases that it was run in."""
+    """The comparison over the cases that have all of the seeds used; one difference per seed, averaged over them."""
     lower = lower_is_better(metric)
-    every = [value for differences in pairs.values() for value in differences.values()]
-    gains = [-value if lower else value for value in every if value is not None]
+    seeds, cases = _even(pairs)
+    by_seed = [[nan if (value := case[seed]) is None else value for case in cases] for seed in seeds]
+    gains = [-value if lower else value for values in by_seed for value in values]
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-    by_seed: dict[int, list[float]] = {}
-    for differences in pairs.values():
-        for seed, value in differences.items():
-            by_seed.setdefault(seed, []).append(nan if value is None else value)
-    found = paired_test([mean(by_seed[seed]) for seed in sorted(by_seed)], comparisons)
-    even = all(len(each) == len(pairs) for each in by_seed.values())
-    why = found.reason if even else f"{found.reason}; not every case has every seed"
+    found = paired_test([mean(values) for values in by_seed], comparisons)
+    left = [list(case.values()) for case in pairs.values() if not set(seeds) <= set(case)]
     return Comparison(
-        a, b, metric, found.mean, found.interval, found.p_value, found.test, why, len(by_seed), len(pairs), wins,
-        losses, len(gains) - wins - losses, found.p_paired_t, found.p_sign_flip,
+        a, b, metric, found.mean, found.interval, found.p_value, found.test, found.reason + _left_out(left, len(pairs)),
+        len(seeds), len(cases), wins, losses, sum(gain == 0 for gain in gains), found.p_paired_t, found.p_sign_flip,
     )  # fmt: skip
+
+
+def _even(pairs: Pairs) -> tuple[list[int], list[Mapping[int, float | None]]]:
+    """Seeds, and the cases that have all of them: enough seeds for an interval if possible, then the most pairs."""
+    known = {frozenset(case) for case in pairs.values()}
+    choices = known | {one & other for one in known for other in known}
+
+    def cases(seeds: frozenset[int]) -> list[Mapping[int, float | None]]:
+        return [case for case in pairs.values() if seeds <= set(case)]
+
+    def worth(seeds: frozenset[int]) -> tuple[int, int, int, list[int]]:
+        several = min(len(seeds), FEWEST)
+        return several, len(seeds) * len(cases(seeds)), len(seeds), [-seed for seed in sorted(seeds)]
+
+    best = max(choices, key=worth)
+    return sorted(best), cases(best)
+
+
+def _left_out(cases: Sequence[Sequence[float | None]], count: int) -> str:
+    """How many cases lack some of the seeds, and their mean difference."""
+    if not cases:
+        return ""
+    means = [mean([nan if value is None else value for value in case]) for case in cases]
+    there = mean(means)
+    said = "" if isnan(there) else f" (mean difference there: {there:+.4f})"
+    return f"; {len(cases)} of {count} cases are left out, as they lack some of these seeds{said}"
 
 
 def _adjusted(found: Sequence[Comparison]) -> list[Comparison]:

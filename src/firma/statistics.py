@@ -11,19 +11,23 @@ tests are computed:
 The exact test decides where it can reach p < 0.05: from 6 seeds on for one comparison; for m comparisons, whose
 p-values are adjusted, where 2m / 2ⁿ < 0.05 (8 seeds for six of them). Elsewhere the t-test decides. With more than 20
 seeds it does too: 2ⁿ patterns are too many to count, and the mean is close to normal. With one seed nothing can be
-judged.
+judged, and two can hardly decide: Student's t of one degree of freedom is 12.7. There is no interval of fewer than
+three seeds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, inf, isfinite, isnan, nan, sqrt
 from statistics import mean, stdev
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
+Series = Mapping[int, float]  # one value per seed
+Name = TypeVar("Name")
 Test = Literal["paired t", "sign-flip", "none"]
 LEVEL = 0.95  # of confidence intervals; a test decides at 1 - LEVEL
+FEWEST = 3  # seeds of an interval
 MOST_FLIPS = 20  # seeds for which all sign patterns are counted: a million of them
 
 
@@ -44,11 +48,15 @@ class Statistic:
         return None if self.deviation is None else self.deviation / sqrt(self.seeds)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
-        """Confidence interval of the mean by Student's t; None with a single seed."""
-        if self.standard_error is None or self.seeds < 2:
+        """Confidence interval of the mean by Student's t; None with one or two seeds."""
+        half = self.half(level)
+        return None if half is None else (self.mean - half, self.mean + half)
+
+    def half(self, level: float = LEVEL) -> float | None:
+        """Half of the width of the interval: what stands behind ±."""
+        if self.standard_error is None or self.seeds < FEWEST:
             return None
-        half = t_quantile(level, self.seeds - 1) * self.standard_error
-        return self.mean - half, self.mean + half
+        return t_quantile(level, self.seeds - 1) * self.standard_error
 
 
 def statistic(values: Sequence[float | None]) -> Statistic:
@@ -59,17 +67,40 @@ def statistic(values: Sequence[float | None]) -> Statistic:
     return Statistic(mean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))
 
 
-def noise(one: Statistic, other: Statistic, alone: float) -> float:
-    """What a difference of two means must exceed to be clear: two standard errors; `alone` with a single seed."""
-    if one.standard_error is None or other.standard_error is None:
-        return alone
-    return 2 * hypot(one.standard_error, other.standard_error)
+def shared_seeds(series: Iterable[Series]) -> list[int]:
+    """The seeds that all series have."""
+    known = [set(each) for each in series]
+    return sorted(set.intersection(*known)) if known else []
+
+
+def paired_sum(series: Sequence[Series], weights: Sequence[float]) -> Statistic | None:
+    """The weighted sum over the seeds that all series have: 1 and -1 give a difference; None if they share none."""
+    seeds = shared_seeds(series)
+    sums = [sum(weight * each[seed] for weight, each in zip(weights, series, strict=True)) for seed in seeds]
+    return statistic(sums) if sums else None
+
+
+def side_by_side(series: Mapping[Name, Series]) -> dict[Name, Statistic]:
+    """The statistics of several series over the seeds that all share; over all seeds of each if they share none."""
+    seeds = shared_seeds(series.values())
+    return {name: statistic([each[seed] for seed in seeds or each]) for name, each in series.items()}
+
+
+def independent_sum(found: Sequence[Statistic], weights: Sequence[float]) -> Statistic:
+    """The weighted sum of independent statistics; its seeds are the fewest of theirs.
+
+    The deviation is that of as many seeds with the error of the sum; None where one of them has none.
+    """
+    total = sum(weight * each.mean for weight, each in zip(weights, found, strict=True))
+    seeds, errors = min(each.seeds for each in found), [each.standard_error for each in found]
+    known = [weight * error for weight, error in zip(weights, errors, strict=True) if error is not None]
+    return Statistic(total, hypot(*known) * sqrt(seeds) if len(known) == len(found) else None, seeds)
 
 
 def is_clear(difference: Statistic, alone: float) -> bool:
     """Whether differences, one per seed, are more than noise: their 95 % interval is on one side of zero.
 
-    With a single seed there is no interval; then the difference must exceed `alone`.
+    With one or two seeds there is no interval; then the mean difference must exceed `alone`.
     """
     interval = difference.interval()
     return abs(difference.mean) > alone if interval is None else interval[0] > 0 or interval[1] < 0
@@ -104,8 +135,9 @@ def paired_test(differences: Sequence[float], comparisons: int = 1) -> PairedTes
         return PairedTest("none", "one seed; run more", None, summary.mean)
     if not any(differences):
         return PairedTest("none", "all differences are zero", 1.0, 0.0, (0.0, 0.0), 1.0, 1.0)
-    interval = None if _constant(differences) else summary.interval()
-    by_t = None if interval is None else paired_t_p(differences)
+    constant = _constant(differences)
+    interval = None if constant else summary.interval()
+    by_t = None if constant else paired_t_p(differences)
     by_flips = sign_flip_p(differences) if count <= MOST_FLIPS else None
     needed = seeds_for_flips(comparisons)
     many = f" for {comparisons} comparisons" if comparisons > 1 else ""
@@ -115,7 +147,8 @@ def paired_test(differences: Sequence[float], comparisons: int = 1) -> PairedTes
     if by_t is None:
         why = f"all {count} differences are equal: the t-test cannot judge them; run {needed} seeds or more"
         return PairedTest("none", why, None, summary.mean, None, None, by_flips)
-    few = f"{count} seeds{many}: an exact test requires {needed} to reach p < {1 - LEVEL:.2f}"
+    can = " can hardly decide" if count < FEWEST else ""
+    few = f"{count} seeds{many}{can}: an exact test requires {needed} to reach p < {1 - LEVEL:.2f}"
     why = few if count <= MOST_FLIPS else f"{count} seeds: too many for an exact test"
     return PairedTest("paired t", why, by_t, summary.mean, interval, by_t, by_flips)
 

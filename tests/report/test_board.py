@@ -8,11 +8,12 @@ import pytest
 from firma.report import answers as answers_module
 from firma.report import page_data as data_module
 from firma.report.answers import asked
-from firma.report.board import board_of, marks
-from firma.report.groups import study_of
+from firma.report.board import board_of, marks, marks_in_words
+from firma.report.groups import compared, study_of
 from firma.report.measures import level, measure_of, steps
 from firma.report.page import Report, page
 from firma.report.page_data import as_script, page_data
+from firma.report.study_tables import by_option, comparisons
 from firma.results import Result
 from firma.sweep.store import StoredCell
 
@@ -66,14 +67,47 @@ def test_the_best_are_marked_and_those_too_close_to_call():
     assert marks(board, 0, 0, gini) == {0: "", 1: "best", 2: "best"}
 
 
+def seeds_of(**scores):
+    """Runs of methods whose clients all end with the score of their seed."""
+    return [run(method, "iid", [score] * 2, seed) for method, each in scores.items() for seed, score in each.items()]
+
+
+def marked(cells, metric="mean_accuracy"):
+    board = laid_out(cells)
+    found = marks(board, 0, 0, by_name(board, metric))
+    return {board.variants[variant]: mark for variant, mark in found.items()}
+
+
 def test_seeds_decide_what_is_too_close():
-    noisy = [run(method, "iid", [score + step] * 2, seed) for method, score in (("local", 0.5), ("fedavg", 0.52))
-             for seed, step in enumerate((-0.1, 0.1))]  # fmt: skip
-    sure = [run(method, "iid", [score + step] * 2, seed) for method, score in (("local", 0.5), ("fedavg", 0.52))
-            for seed, step in enumerate((-0.001, 0.001))]  # fmt: skip
-    for cells, mark in ((noisy, "close"), (sure, "")):
-        board = laid_out(cells)
-        assert marks(board, 0, 0, by_name(board, "mean_accuracy")) == {0: mark, 1: "best"}
+    """Good and bad seeds are shared: only what is left after pairing is noise."""
+    shared = seeds_of(local={0: 0.4, 1: 0.5, 2: 0.6}, fedavg={0: 0.42, 1: 0.521, 2: 0.619})
+    assert marked(shared) == {"local": "", "fedavg": "best"}
+    apart = seeds_of(local={0: 0.4, 1: 0.5, 2: 0.6}, fedavg={0: 0.62, 1: 0.42, 2: 0.521})
+    assert marked(apart) == {"local": "close", "fedavg": "best"}
+
+
+def test_two_seeds_are_judged_by_the_convention():
+    assert marked(seeds_of(local={0: 0.40, 1: 0.50}, fedavg={0: 0.552, 1: 0.627})) == {"local": "", "fedavg": "best"}
+    assert marked(seeds_of(local={0: 0.50, 1: 0.52}, fedavg={0: 0.55, 1: 0.485})) == {
+        "local": "close",
+        "fedavg": "best",
+    }
+
+
+def test_the_best_is_that_of_the_seeds_that_all_share():
+    """A second seed that is bad for all must not count against the only method that was run with it."""
+    assert marked(seeds_of(local={0: 0.6}, fedavg={0: 0.7, 1: 0.3})) == {"local": "", "fedavg": "best"}
+    assert marked(seeds_of(local={0: 0.6}, fedavg={1: 0.9})) == {"local": "close", "fedavg": "best"}
+    board = laid_out([*seeds_of(local={0: 0.6}, fedavg={0: 0.7, 1: 0.3})])
+    assert "2 of 2 kinds of run have one or two seeds" in " ".join(answer(board, 0, by_name(board, "mean_accuracy")))
+
+
+def test_a_gini_coefficient_has_its_own_convention():
+    board = laid_out(THREE)
+    assert [by_name(board, name).convention for name in ("mean_accuracy", "gini", "bytes_per_round")] == [
+        "one point", "0.01", "1 %",
+    ]  # fmt: skip
+    assert "within 0.01 with one or two seeds" in marks_in_words(by_name(board, "gini"))
 
 
 def test_the_answer_is_written_from_the_results():
@@ -158,3 +192,31 @@ def test_no_name_leaves_the_data(name):
     found = page(Report(name, laid_out([run("local", name, [0.5, 0.5], dataset=name)])))
     assert found.count("</script>") == 2
     assert "<script>x" not in found
+
+
+def in_two_scenarios(**scores):
+    """Runs of methods by seed, the same in two scenarios; those of the second have seed 0 only."""
+    return [
+        run(method, scenario, [score] * 2, seed)
+        for method, each in scores.items()
+        for seed, score in each.items()
+        for scenario in ("iid", "dir-0.1")
+        if scenario == "iid" or seed == 0
+    ]
+
+
+def test_tables_of_a_study_mark_the_best_over_the_seeds_that_all_share():
+    (table,) = by_option(study_of(in_two_scenarios(local={0: 0.6}, fedavg={0: 0.7, 1: 0.3})))
+    assert table.columns == ("method", "iid", "dir-0.1")
+    assert [[entry.best for entry in row] for row in table.rows] == [[False, False, False], [False, True, True]]
+    assert "over the seeds that all of a column share" in table.note
+
+
+def test_a_comparison_says_which_cases_it_leaves_out_and_why():
+    scores = {seed: 0.5 + seed / 100 for seed in range(3)}
+    study = study_of(in_two_scenarios(local=scores, fedavg={seed: each + 0.1 for seed, each in scores.items()}))
+    table = comparisons(study, compared(study))
+    shown = dict(zip(table.columns, [entry.text for entry in table.rows[0]], strict=True))
+    assert (shown["cases"], shown["seeds"]) == ("1", "3")
+    assert shown["why"].endswith("1 of 2 cases are left out, as they lack some of these seeds (mean difference there: "
+                                 "+0.1000)")  # fmt: skip

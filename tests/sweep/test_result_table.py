@@ -1,8 +1,10 @@
 """Statistics: what is grouped with what, and what comes back from a file."""
 
+from importlib.resources import files
+
 from firma.paper.grid import Choice, cells
 from firma.paper.published import published, shipped
-from firma.statistics import Statistic
+from firma.statistics import Statistic, statistic
 from firma.sweep.result_table import ResultTable, from_csv, result_tables, to_csv
 from firma.sweep.runner import run_cells
 from firma.sweep.store import SweepResults, read_cells, writing
@@ -52,10 +54,44 @@ def test_data_sets_and_scenarios_are_in_a_fixed_order():
     assert table.scenarios("digits") == ["dir-0.8", "dir-0.1"]
 
 
+PLACES = [("digits", "iid", method, "gini") for method in ("fedavg", "local")]
+
+
+def seeded(*values):
+    """A table of two methods from their values by seed."""
+    statistics = {place: statistic(list(each.values())) for place, each in zip(PLACES, values, strict=True)}
+    return ResultTable("paper", statistics, by_seed=dict(zip(PLACES, values, strict=True)))
+
+
+def test_without_a_common_seed_there_is_no_difference():
+    weights = {"fedavg": 1.0, "local": -1.0}
+    assert seeded({0: 0.5, 1: 0.7}, {2: 0.1}).combined(("digits", "iid"), weights, "gini") is None
+    found = seeded({0: 0.5, 1: 0.75}, {1: 0.25, 2: 0.1}).combined(("digits", "iid"), weights, "gini")
+    assert found == Statistic(0.5)
+
+
+def test_means_side_by_side_are_those_of_the_seeds_that_all_share():
+    found = seeded({0: 0.5, 1: 0.7}, {1: 0.1, 2: 0.3}).side_by_side(("digits", "iid"), ["fedavg", "local", "x"], "gini")
+    assert {name: each.mean for name, each in found.items()} == {"fedavg": 0.7, "local": 0.1}
+    apart = seeded({0: 0.5}, {2: 0.3, 3: 0.5})
+    assert apart.side_by_side(("digits", "iid"), ["fedavg", "local"], "gini")["local"].mean == 0.4
+    assert apart.shared_seeds(("digits", "iid"), ["fedavg", "local"], "gini") == []
+
+
+def test_csv_keeps_the_values_of_single_seeds():
+    table = seeded({0: 0.5, 1: 0.75}, {1: 0.25})
+    assert from_csv(to_csv({"paper": table}, ["gini"]))["paper"].by_seed == table.by_seed
+
+
 def test_csv_there_and_back():
     statistics = {("digits", "iid", "fedavg", "gini"): Statistic(0.25, 0.5, 3)}
     table = ResultTable("paper", statistics, {("digits", "iid"): 12.5})
     assert from_csv(to_csv({"paper": table}, ["gini"])) == {"paper": table}
+
+
+def test_shipped_values_can_be_paired_and_are_small():
+    assert all(set(table.by_seed) == set(table.statistics) for table in shipped().values())
+    assert len((files("firma.paper") / "evidence.csv").read_text()) < 1_000_000
 
 
 def test_shipped_statistics_are_readable():

@@ -67,17 +67,23 @@ def advise(
 
 def _show(found: "Advice", profile: "Profile") -> None:
     from firma.cli.console import out
+    from firma.report.tables import from_to
 
     def line(text: str) -> None:
         out.print(text, soft_wrap=True, highlight=False, markup=False)
 
     like = "" if profile.named else "most similar to "
     line(f"{profile.clients} clients, {profile.counts.sum():,} samples, {like}{found.scenario}")
-    line(f"Use {found.method}, according to {found.source}.")
-    if found.method != found.private:
+    seeds = f", {from_to(found.seeds)} seed{'s' if max(found.seeds) > 1 else ''}" if found.seeds else ""
+    line(f"Use {found.method}, according to {found.source}{seeds}.")
+    if found.level:
+        line(f"Level with: {', '.join(found.level)} (too close to call).")
+    if found.private not in (None, found.method):
         line(f"Best without a server and with private heads: {found.private}.")
     if found.agree is False:
         line(f"The paper disagrees: it recommends {' or '.join(found.paper)}.")
+    if found.agree is None and found.seeds:
+        line(f"The paper recommends {' or '.join(found.paper)}, which is not among the methods compared.")
     line("Why, according to our runs:")
     for reason in found.own_reasons:
         line(f"  {reason}")
@@ -95,6 +101,11 @@ def _show(found: "Advice", profile: "Profile") -> None:
 
 
 def _points(gain: "Gain | None") -> str:
+    """A gain with its interval, whether it is clear, and over which part of the data sets it was measured."""
     if gain is None:
         return "not measured"
-    return f"{gain.points:+.1f} points" + (f" (mean of {gain.datasets} data sets)" if gain.datasets > 1 else "")
+    half = "" if gain.half is None else f" ± {gain.half:.1f}"
+    some = f"on {gain.datasets} of {gain.of} data sets" if gain.datasets < gain.of else ""
+    mean = f"mean of {gain.datasets} data sets" if gain.datasets == gain.of > 1 else ""
+    told = [each for each in (some, mean, "" if gain.clear else "too close to call") if each]
+    return f"{gain.points:+.1f}{half} points" + (f" ({', '.join(told)})" if told else "")

@@ -1,5 +1,6 @@
 """Which method to use, by the paper's rules and by our own runs, and what to expect of it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -8,13 +9,15 @@ import numpy as np
 
 from firma.data.catalogue import SIZES
 from firma.method_lookup import lookup
-from firma.methods import DEFAULT_METHOD, METHODS, properties
+from firma.methods import DEFAULT_METHOD, LEADING_METHODS, METHODS, properties
 from firma.mixing.kind import kind_of
 from firma.paper.federation_profile import Profile, heterogeneity, saving
-from firma.paper.grid import DATASETS, FULL
-from firma.paper.judging import ONE_SEED
+from firma.paper.grid import DATASETS
+from firma.report.measures import measure_of
+from firma.report.tables import from_to
 from firma.schedule import plan
 from firma.settings import hyper_for
+from firma.statistics import Statistic, independent_sum
 from firma.sweep.result_table import Case, ResultTable
 from firma.sweep.runner import parameter_counts
 
@@ -28,16 +31,24 @@ PAPER_BEST: Mapping[str, tuple[str, ...]] = {
     "skew-2": ("fedrep", "fibfl++"),
     "skew-3": ("fedavg", "fedrep"),
 }
+_ACCURACY = measure_of("mean_accuracy", "accuracy")
 _PREFERRED = ("recommended", "paper")
 _ENOUGH_FOR_HEADS, _FEW_OF_A_CLASS, _FEW_ROUNDS = 2000, 20, 10
 
 
 @dataclass(frozen=True)
 class Gain:
-    """By how many points a method is more accurate than another, and over how many data sets this is the mean."""
+    """By how many points a method is more accurate than another: the mean over those data sets that have both.
+
+    `half` is half of the 95 % interval of the difference, paired by seed; None with one or two seeds.
+    """
 
     points: float
     datasets: int
+    of: int  # the data sets that the advice rests on
+    half: float | None
+    seeds: int  # the fewest of a data set
+    clear: bool
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,10 @@ class Advice:
 
     method: str
     source: str  # of the choice: our runs, or the paper's rules where there are no runs
-    private: str  # the best of the methods that need no server and keep heads private
-    agree: bool | None
+    level: Sequence[str]  # other methods that are not clearly below the best
+    seeds: tuple[int, int] | None  # fewest and most of the runs behind the choice
+    private: str | None  # the best of the methods that need no server and keep heads private, where it was measured
+    agree: bool | None  # with the paper; None where none of its choices was measured
     paper: Sequence[str]
     paper_reasons: Sequence[str]
     own_reasons: Sequence[str]
@@ -60,30 +73,55 @@ class Advice:
     warnings: Sequence[str]
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """The runs that decide: methods by mean accuracy over the cases, best first, and those level with the best."""
+
+    table: ResultTable
+    cases: Sequence[Case]
+    scores: Mapping[str, float]
+
+    def difference(self, one: str, other: str) -> tuple[Statistic | None, int]:
+        """By how much one method is more accurate: the mean over those cases that have both, and their number."""
+        weights = {one: 1.0, other: -1.0}
+        found = [each for case in self.cases if (each := self.table.combined(case, weights)) is not None]
+        return (independent_sum(found, [1 / len(found)] * len(found)) if found else None), len(found)
+
+    def level(self, names: Sequence[str]) -> list[str]:
+        """Those of some ranked methods that are not clearly below the first of them."""
+        differences = {name: self.difference(names[0], name)[0] for name in names[1:]}
+        below = [name for name, each in differences.items() if each and each.mean > 0 and _ACCURACY.clear(each)]
+        return [name for name in names if name not in below]
+
+    def seeds(self) -> tuple[int, int]:
+        """The fewest and the most seeds."""
+        counts = [found.seeds for case in self.cases for name in self.scores if (found := self.table.get(case, name))]
+        return min(counts), max(counts)
+
+
 def advise(profile: Profile, paper: ResultTable, own: Mapping[str, ResultTable]) -> Advice:
     """Our own runs decide if they cover this scenario, otherwise the paper's rules do; `source` says which."""
-    rules = paper_choice(profile)
-    table = next((own[name] for name in _PREFERRED if name in own), None)
-    cases = _covered(table, profile) if table is not None else []
-    ranked = _ranking(table, cases) if table is not None else []
-    method = ranked[0][0] if ranked else rules[0]
-    private = [name for name, _ in ranked if _private(name)]
-    measured = table if ranked else None
+    rules, ours = paper_choice(profile), _evidence(profile, own)
+    level = ours.level(list(ours.scores)) if ours is not None else []
+    method = _preferred(level) if level else rules[0]
+    private = [name for name in ours.scores if _private(name)] if ours is not None else []
     return Advice(
         method=method,
-        source=f"our runs ({table.name})" if ranked and table is not None else "the paper's rules",
-        private=private[0] if private else FULL,
-        agree=method in rules if ranked else None,
+        source=f"our runs ({ours.table.name})" if ours is not None else "the paper's rules",
+        level=[name for name in level if name != method],
+        seeds=ours.seeds() if ours is not None else None,
+        private=_preferred(ours.level(private)) if ours is not None and private else None,
+        agree=bool({*level} & {*rules}) if ours is not None and {*ours.scores} & {*rules} else None,
         paper=rules,
         paper_reasons=_paper_reasons(profile, paper),
-        own_reasons=_own_reasons(ranked, table, cases),
-        over_local=_gain(measured, cases, method, "local"),
-        over_fedavg=_gain(measured, cases, method, "fedavg"),
+        own_reasons=_own_reasons(ours, own),
+        over_local=_gain(ours, method, "local"),
+        over_fedavg=_gain(ours, method, "fedavg"),
         saving_percent=saving(profile.counts),
         bytes_per_round=_traffic(method, profile),
         heterogeneity=heterogeneity(profile.counts),
         scenario=profile.scenario,
-        warnings=_warnings(profile, ranked),
+        warnings=_warnings(profile, ours, level),
     )
 
 
@@ -104,28 +142,48 @@ def _cases(profile: Profile) -> list[Case]:
     return [(name, profile.scenario) for name in names if name is not None]
 
 
-def _covered(table: ResultTable, profile: Profile) -> list[Case]:
-    """The cases that can be compared: with runs of fedavg and of training alone, and of the default if it has any."""
-    run = [case for case in _cases(profile) if table.get(case, "local") and table.get(case, "fedavg")]
-    return [case for case in run if table.get(case, DEFAULT_METHOD)] or run
+def _evidence(profile: Profile, own: Mapping[str, ResultTable]) -> _Evidence | None:
+    """The first preset that covers the federation; one without the default method only if none has it."""
+    tables = [own[name] for name in _PREFERRED if name in own]
+    for needed in ([DEFAULT_METHOD], []):
+        for table in tables:
+            if cases := _covered(table, profile, needed):
+                names = [name for name in METHODS if all(table.get(case, name) for case in cases)]
+                means = [table.side_by_side(case, names) for case in cases]
+                scores = {name: mean(each[name].mean for each in means) for name in names}
+                ranked = sorted(scores, key=lambda name: -scores[name])
+                return _Evidence(table, cases, {name: scores[name] for name in ranked})
+    return None
 
 
-def _ranking(table: ResultTable, cases: Sequence[Case]) -> list[tuple[str, float]]:
-    """Methods by mean accuracy, best first; those that were run in all of these cases."""
-    names = [name for name in METHODS if cases and all(table.get(case, name) for case in cases)]
-    scores = {name: mean(table.methods(case)[name].mean for case in cases) for name in names}
-    return sorted(scores.items(), key=lambda item: -item[1])
+def _covered(table: ResultTable, profile: Profile, needed: Sequence[str]) -> list[Case]:
+    """The cases that have the needed methods, and two at least that are the same in all of them."""
+    there = {case: {name for name in METHODS if table.get(case, name)} for case in _cases(profile)}
+    common = list(needed)
+    while len(common) < 2:
+        others = Counter(name for names in there.values() if names.issuperset(common) for name in names - {*common})
+        if not others:
+            return []
+        common.append(min(others, key=lambda name: (-others[name], list(METHODS).index(name))))
+    return [case for case, names in there.items() if names.issuperset(common)]
 
 
-def _gain(table: ResultTable | None, cases: Sequence[Case], method: str, than: str) -> Gain | None:
-    if table is None:
+def _preferred(level: Sequence[str]) -> str:
+    """Among methods that cannot be told apart: the default, else one without a server and with private heads."""
+    if DEFAULT_METHOD in level:
+        return DEFAULT_METHOD
+    return next((name for name in level if _private(name)), level[0])
+
+
+def _gain(ours: _Evidence | None, method: str, than: str) -> Gain | None:
+    if ours is None or method == than:
         return None
-    found = []
-    for case in cases:
-        one, other = table.get(case, method), table.get(case, than)
-        if one is not None and other is not None:
-            found.append(100 * (one.mean - other.mean))
-    return Gain(mean(found), len(found)) if found else None
+    found, datasets = ours.difference(method, than)
+    if found is None:
+        return None
+    half = found.half()
+    scaled = None if half is None else 100 * half
+    return Gain(100 * found.mean, datasets, len(ours.cases), scaled, found.seeds, _ACCURACY.clear(found))
 
 
 def _private(name: str) -> bool:
@@ -154,18 +212,31 @@ def _paper_reasons(profile: Profile, paper: ResultTable) -> list[str]:
     return reasons
 
 
-def _own_reasons(ranked: Sequence[tuple[str, float]], table: ResultTable | None, cases: Sequence[Case]) -> list[str]:
-    if table is None:
+def _own_reasons(ours: _Evidence | None, own: Mapping[str, ResultTable]) -> list[str]:
+    """The ranking, and what is missing in it."""
+    if not any(name in own for name in _PREFERRED):
         return ["there are no runs with the recommended or the paper's numbers"]
-    if not ranked:
+    if ours is None:
         return ["our runs do not cover this scenario"]
-    where = ", ".join(dataset for dataset, _ in cases)
-    scores = ", ".join(f"{name} {100 * score:.1f}%" for name, score in ranked)
-    missing = [] if DEFAULT_METHOD in dict(ranked) else [f"{DEFAULT_METHOD}, the default, has not been run here"]
-    return [f"accuracy in our runs ({where}): {scores}", *missing]
+    datasets = ", ".join(dataset for dataset, _ in ours.cases)
+    scores = ", ".join(f"{name} {100 * score:.1f}%" for name, score in ours.scores.items())
+    missing = [name for name in LEADING_METHODS if name not in ours.scores]
+    where = "here" if len(ours.cases) == 1 else "on all of these data sets"
+    named = ", ".join(f"{name}, the default" if name == DEFAULT_METHOD else name for name in missing)
+    return [f"accuracy in our runs ({datasets}): {scores}", *([f"not run {where}: {named}"] if missing else [])]
 
 
-def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str]:
+def _sizes(profile: Profile, ours: _Evidence) -> list[str]:
+    """That our runs had other numbers of clients or rounds, where these differ by a factor of two or more."""
+    clients, rounds = ([getattr(SIZES[name], what) for name, _ in ours.cases] for what in ("clients", "rounds"))
+    asked = ((profile.clients, clients), (profile.rounds, rounds))
+    if not any(all(number >= 2 * each or each >= 2 * number for each in ran) for number, ran in asked):
+        return []
+    ran = f"our runs had {from_to(clients)} clients and {from_to(rounds)} rounds"
+    return [f"{ran}; with {profile.clients} clients and {profile.rounds} rounds the ranking may differ"]
+
+
+def _warnings(profile: Profile, ours: _Evidence | None, level: Sequence[str]) -> list[str]:
     counts, found = profile.counts, []
     few = int(((counts > 0) & (counts < _FEW_OF_A_CLASS)).any(axis=1).sum())
     if few:
@@ -184,14 +255,14 @@ def _warnings(profile: Profile, ranked: Sequence[tuple[str, float]]) -> list[str
         found.append(
             "the largest client has over twenty times the samples of the smallest; a ring weights them equally"
         )
-    if not ranked and profile.scenario.startswith("dir"):
+    if ours is None and profile.scenario.startswith("dir"):
         found.append(
             "the paper tests clients here on classes that they never saw; with matched test data the ranking differs"
         )
-    scores = dict(ranked)
-    lead = max(scores.values()) - scores["local"] if scores else 1.0
-    if lead < ONE_SEED:
-        found.append("training alone is the best or within a point of the best: a federation may not be worth it here")
+    if ours is not None:
+        found += _sizes(profile, ours)
+    if "local" in level:
+        found.append("training alone is the best or level with it: a federation may not be worth it here")
     return found
 
 

@@ -6,6 +6,7 @@ from statistics import mean
 from firma.report.board import Board, marks
 from firma.report.measures import Measure
 from firma.run_facts import distinct
+from firma.statistics import FEWEST
 
 _MOST_NAMES = 6
 
@@ -101,7 +102,8 @@ def _ranking(
     shared = _shared(ran, kept)
     if len(kept) < 2 or len(shared) < 2:
         return
-    means = {variant: mean(values[place][variant].mean for place in shared) for variant in kept}
+    found = [board.side_by_side(switch, place, measure, kept) for place in sorted(shared)]
+    means = {variant: mean(each[variant].mean for each in found) for variant in kept}
     ranked = sorted(means, key=lambda each: means[each] if measure.lower else -means[each])
     names = [f"{board.variants[each]} {measure.show(means[each])}" for each in ranked]
     shown = names if len(names) <= 2 * _MOST_NAMES else [*names[:_MOST_NAMES], "…", names[-1]]
@@ -116,15 +118,16 @@ def _shared(ran: Mapping[int, set[int]], kept: Sequence[int]) -> set[int]:
 
 def _widest(board: Board, switch: int, measure: Measure, places: Sequence[int]) -> Iterator[str]:
     """Where it matters most which one is taken."""
-    spans = {}
-    for place in places:
-        found = board.statistics(switch, place, measure)
-        if len(found) > 1:
-            spans[place] = max(each.mean for each in found.values()) - min(each.mean for each in found.values())
-    if len(spans) < 2:
+    every = {
+        place: board.side_by_side(switch, place, measure, there)
+        for place in places
+        if len(there := board.statistics(switch, place, measure)) > 1
+    }
+    if len(every) < 2:
         return
-    place = max(spans, key=lambda each: spans[each])
-    found = board.statistics(switch, place, measure)
+    means = {place: [each.mean for each in found.values()] for place, found in every.items()}
+    place = max(means, key=lambda each: max(means[each]) - min(means[each]))
+    found = every[place]
     high, low = (pick(found, key=lambda each: found[each].mean) for pick in (max, min))
     ends = [f"{board.variants[each]} {measure.show(found[each].mean)}" for each in (high, low)]
     yield f"They differ most on {board.places[place]}: {ends[0]}, {ends[1]}."
@@ -134,11 +137,11 @@ def _sureness(board: Board, switch: int, places: Sequence[int]) -> Iterator[str]
     """How many seeds there are, and what is missing."""
     there = {(switch, place, variant) for place in places for variant in board.variants_of(switch)}
     counts = {key: len(group.cells) for key, group in board.groups.items() if key in there}
-    single = sum(count == 1 for count in counts.values())
-    if single == len(counts):
+    few = sum(count < FEWEST for count in counts.values())
+    if all(count == 1 for count in counts.values()):
         yield "There is one seed of each run only: small differences may be chance."
-    elif single:
-        yield f"{single} of {len(counts)} kinds of run have one seed only: there, small differences may be chance."
+    elif few:
+        yield f"{few} of {len(counts)} kinds of run have one or two seeds: there, small differences may be chance."
     if missing := len(board.missing(switch)):
         yield f"{missing} of {missing + len(counts)} combinations of a place and a {board.study.lines} were not run."
 

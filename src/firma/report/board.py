@@ -5,7 +5,7 @@ as a method. Where presets vary as a condition, the reader switches between them
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 from firma.report.groups import PLACES, Group, Study, named, rank, values_of
 from firma.report.measures import Measure, measures_of, steps
 from firma.run_facts import distinct, follows
-from firma.statistics import Statistic, noise, statistic
+from firma.statistics import Series, Statistic, paired_sum, side_by_side, statistic
 
 Mark = Literal["", "close", "best"]  # close: too close to the best to call
 Reference = Callable[[Group, str], float | None]  # the value that somebody else reported of a metric
@@ -48,6 +48,7 @@ class Board:
     measures: Sequence[Measure]
     groups: Mapping[tuple[int, int, int], Group]
     values: Mapping[tuple[int, int, int], Mapping[str, Statistic]]  # every metric of a group over its seeds
+    by_seed: Mapping[tuple[int, int, int], Mapping[str, Series]]  # and with each seed
 
     @property
     def datasets(self) -> list[str]:
@@ -78,6 +79,10 @@ class Board:
             if value is not None and isfinite(value.mean):
                 found[variant] = value
         return found
+
+    def side_by_side(self, switch: int, place: int, measure: Measure, variants: Iterable[int]) -> dict[int, Statistic]:
+        """The metric of these variants over the seeds that they share; over all of their seeds if they share none."""
+        return side_by_side({each: self.by_seed[switch, place, each][measure.name] for each in variants})
 
     def missing(self, switch: int) -> list[tuple[int, int]]:
         """The pairs of a place and a variant that were not run, though either was."""
@@ -110,13 +115,16 @@ def board_of(study: Study, chosen: bool = False, condition: bool = False, aside:
     places = [place for _, place in sorted(found.values(), key=lambda each: each[0])]
     variants = study.variants()
     groups = {(k, places.index(place), variants.index(variant)): group for k, place, variant, group in rows}
-    values = {key: _values(group) for key, group in groups.items()}
+    by_seed = {key: _by_seed(group) for key, group in groups.items()}
+    values = {
+        key: {name: statistic(list(each.values())) for name, each in found.items()} for key, found in by_seed.items()
+    }
     measures = measures_of(_recorded(list(values.values()), study.metric), study.groups[0].results[0].main)
     return Board(
         study, switch, places, variants,
         frozenset(k for k, name in enumerate(variants) if aside is not None and aside(name)),
         sorted(measures, key=lambda each: each.name != study.metric), groups,
-        values,
+        values, by_seed,
     )  # fmt: skip
 
 
@@ -126,32 +134,44 @@ def _recorded(values: Sequence[Mapping[str, Statistic]], metric: str) -> list[st
     return [name for name in dict.fromkeys([metric, *counts]) if 2 * counts[name] >= len(values) or name == metric]
 
 
-def _values(group: Group) -> dict[str, Statistic]:
-    """Every metric that all runs of a group have, over the seeds."""
-    known = [result.metrics for result in group.results]
+def _by_seed(group: Group) -> dict[str, Series]:
+    """Every metric that all runs of a group have, with each seed."""
+    known = {result.seed: result.metrics for result in group.results}
     return {
-        name: statistic([each[name] for each in known])
-        for name in known[0]
-        if all(each.get(name) is not None for each in known)
+        name: {seed: float(value) for seed, each in known.items() if (value := each[name]) is not None}
+        for name in group.results[0].metrics
+        if all(each.get(name) is not None for each in known.values())
     }
 
 
 def marks(board: Board, switch: int, place: int, measure: Measure) -> dict[int, Mark]:
-    """Who is best in a place, and who is too close to the best to call; nobody is best alone."""
-    found = board.statistics(switch, place, measure)
-    if len(found) < 2:
+    """Who is best in a place over the seeds that all share, and who is too close to call; nobody is best alone.
+
+    A difference to the best is paired by seed; where the two share none, it is too close to call.
+    """
+    there = board.statistics(switch, place, measure)
+    if len(there) < 2:
         return {}
-    values = [each.mean for each in found.values()]
-    best = min(values) if measure.lower else max(values)
-    first = next(each for each in found.values() if each.mean == best)
-    return {variant: _mark(each, first, measure) for variant, each in found.items()}
+    found = board.side_by_side(switch, place, measure, there)
+    sign = -1 if measure.lower else 1
+    first = max(found, key=lambda variant: sign * found[variant].mean)
+    best, series = found[first].mean, {each: board.by_seed[switch, place, each][measure.name] for each in found}
+
+    def mark(variant: int) -> Mark:
+        if found[variant].mean == best:
+            return "best"
+        behind = paired_sum([series[first], series[variant]], [sign, -sign])
+        return "" if behind is not None and behind.mean > 0 and measure.clear(behind, best) else "close"
+
+    return {variant: mark(variant) for variant in found}
 
 
-def _mark(one: Statistic, best: Statistic, measure: Measure) -> Mark:
-    if one.mean == best.mean:
-        return "best"
-    alone = measure.alone if measure.alone is not None else 0.01 * abs(best.mean)
-    return "close" if abs(one.mean - best.mean) <= noise(one, best, alone) else ""
+def marks_in_words(measure: Measure) -> str:
+    """What the marks mean."""
+    return (
+        "★ best of its row, over the seeds that all of it share; ≈ too close to the best to call: the 95 % interval of "
+        f"the difference, paired by seed, holds zero, or it is within {measure.convention} with one or two seeds"
+    )
 
 
 def bounds(board: Board, switch: int, measure: Measure) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from firma.run_facts import (
     varying,
 )
 from firma.settings import Split
-from firma.statistics import Statistic, statistic
+from firma.statistics import Series, Statistic, statistic
 from firma.sweep.store import StoredCell
 
 
@@ -39,8 +39,14 @@ class Group:
 
     def statistic(self, metric: str) -> Statistic | None:
         """A metric over the seeds; None if it has no value in some run."""
-        values = [result.metrics.get(metric) for result in self.results]
-        return None if None in values else statistic(values)
+        series = self.series(metric)
+        return None if series is None else statistic(list(series.values()))
+
+    def series(self, metric: str) -> Series | None:
+        """A metric with each seed; None if it has no value in some run."""
+        values = {result.seed: result.metrics.get(metric) for result in self.results}
+        known = {seed: float(value) for seed, value in values.items() if value is not None}
+        return known if len(known) == len(values) else None
 
     def value(self, option: str) -> Hashable:
         """The value of an option, or that it was not stated."""

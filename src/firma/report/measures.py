@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 
 from firma.comparison import lower_is_better
+from firma.statistics import Statistic, is_clear
 from firma.tasks.task import TITLES
 
 # Metrics that say the same as another one, or little.
@@ -42,9 +43,13 @@ class Measure:
         return f"{self.title} in {self.unit}" if self.unit else self.title
 
     @property
-    def alone(self) -> float | None:
-        """The difference that is not clear with a single seed: one point of a share; None: 1 % of the value."""
-        return 0.01 if self.unit == "%" else None
+    def convention(self) -> str:
+        """In words, the most that a difference may be with one or two seeds without being clear."""
+        return "one point" if self.unit == "%" else "0.01" if self.name.endswith("gini") else "1 %"
+
+    def clear(self, difference: Statistic, best: float = 0.0) -> bool:
+        """Whether a paired difference to `best` is more than noise, or with one or two seeds than the convention."""
+        return is_clear(difference, 0.01 * abs(best) if self.convention == "1 %" else 0.01)
 
     def show(self, value: float) -> str:
         """A value in words, with its unit if it is a share, on one line."""

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from firma.page.assets import static
 from firma.report.answers import answer, asked, listed
-from firma.report.board import Board, Reference, bounds, marks
+from firma.report.board import Board, Reference, bounds, marks, marks_in_words
 from firma.report.measures import Measure, level
 from firma.report.page_data import as_script, page_data, table_data
 from firma.report.table import MISSING, Table
@@ -285,14 +285,10 @@ def _key(board: Board, switch: int, measure: Measure) -> str:
         return ""
     steps = bounds(board, switch, measure)
     unit = " points" if measure.unit == "%" else ""
-    alone = "one point" if measure.alone is not None else "1 %"
     shown = [(k, f"at most {bound:g}") for k, bound in enumerate(steps)]
     shown += [(len(steps), f"more than {steps[-1]:g}{unit}")] if steps else []
     swatches = ", ".join(f'<span class="nowrap"><i class="swatch n{k}"></i>{text}</span>' for k, text in shown)
-    return (
-        "★ best of its row; ≈ too close to the best to call: within two standard errors of the difference, with a "
-        f"single seed within {alone}; {MISSING} not run." + (f" Distance to the best: {swatches}." if steps else "")
-    )
+    return f"{marks_in_words(measure)}; {MISSING} not run." + (f" Distance to the best: {swatches}." if steps else "")
 
 
 def _dataset(name: str, place: int) -> str:

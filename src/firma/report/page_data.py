@@ -8,13 +8,14 @@ the worst client of each round that is kept (`kept`, by the number of rounds).
 """
 
 import json
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from firma.report.answers import answer, answer_for
-from firma.report.board import Board, Mark, Reference, bounds, marks
+from firma.report.board import Board, Mark, Reference, bounds, marks, marks_in_words
 from firma.report.groups import Group
 from firma.report.study_tables import command
 from firma.report.table import Entry, Table
@@ -35,7 +36,13 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
     order = sorted(board.groups)
     kinds: dict[tuple[str, ...], int] = {}
     versions: dict[str, int] = {}
-    groups = [_group(board, key, kinds, reference) for key in order]
+    marked = {
+        (k, place, each.name): marks(board, k, place, each)
+        for k, _ in enumerate(board.switch)
+        for place in board.places_of(k)
+        for each in board.measures
+    }
+    groups = [_group(board, key, kinds, reference, marked) for key in order]
     whole = sum(cell.result.history.size for cell in _cells(board)) <= _MOST_SCORES
     kept: dict[str, list[int]] = {}
     most = max(_FEWEST, _MOST_POINTS // max(1, len(_cells(board))))
@@ -61,7 +68,7 @@ def page_data(board: Board, reference: Reference | None, source: str) -> dict[st
         "datasets": board.datasets,
         "measures": [
             {"name": each.name, "title": each.title, "heading": each.heading, "digits": each.digits,
-             "lower": each.lower}
+             "lower": each.lower, "marks": marks_in_words(each)}
             for each in board.measures
         ],
         "bounds": [[bounds(board, k, each) for each in board.measures] for k, _ in enumerate(board.switch)],
@@ -97,8 +104,9 @@ def _cells(board: Board) -> list[Any]:
 
 
 def _group(
-    board: Board, key: tuple[int, int, int], kinds: dict[tuple[str, ...], int], reference: Reference | None
-) -> list[Any]:
+    board: Board, key: tuple[int, int, int], kinds: dict[tuple[str, ...], int], reference: Reference | None,
+    marked: Mapping[tuple[int, int, str], Mapping[int, Mark]],
+) -> list[Any]:  # fmt: skip
     switch, place, variant = key
     group, values = board.groups[key], board.values[key]
     config = group.results[0].config
@@ -110,7 +118,7 @@ def _group(
         if found is None or not isfinite(found.mean):
             shown.append(0)
             continue
-        mark = marks(board, switch, place, measure).get(variant, "")
+        mark = marked[switch, place, measure.name].get(variant, "")
         shown.append([measure.rounded(found.mean), measure.rounded(found.deviation), _MARKS[mark]])
     row = [switch, place, variant, _command(group), kind, shown]
     if reference is not None:

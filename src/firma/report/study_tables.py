@@ -14,7 +14,7 @@ from firma.report.tables import slug, versions
 from firma.run_config import command_line
 from firma.run_facts import recorded_split
 from firma.settings import Hyper, Split
-from firma.statistics import LEVEL, MOST_FLIPS, Statistic, seeds_for_flips
+from firma.statistics import LEVEL, MOST_FLIPS, Statistic, seeds_for_flips, side_by_side
 from firma.sweep.store import Failure, StoredCell
 
 # Metrics that other tables show, or that say the same as another one.
@@ -25,6 +25,9 @@ _ONE_SPLIT = (
     '(split_seed = "none" in [set] draws a split per seed).'
 )
 _SPREAD = "Mean ± standard deviation over seeds."
+_BEST = (
+    "Marked is the best over the seeds that all of a column share, or over all seeds if they share none; clear or not."
+)
 
 
 def study_tables(study: Study, found: ComparisonTable, failures: Sequence[Failure]) -> Iterator[Table]:
@@ -84,7 +87,7 @@ def results(study: Study) -> Table:
              *(_entry(group.statistic(name)) for name in others))
         )  # fmt: skip
     columns = (*(study.axes or ["method"]), "seeds", study.metric, f"{100 * LEVEL:.0f} % interval", *others)
-    note = f"{_SPREAD} The interval is that of the mean, by Student's t; one seed has neither."
+    note = f"{_SPREAD} The interval is that of the mean, by Student's t; there is none of one or two seeds."
     return Table("results", "Results", columns, tuple(rows), note)
 
 
@@ -94,17 +97,30 @@ def by_option(study: Study) -> Iterator[Table]:
         values = values_of(study, axis)
         if len(values) > _MOST_COLUMNS:
             continue
-        rows: dict[tuple[str, ...], dict[Any, Entry]] = {}
+        rows: dict[tuple[str, ...], dict[Any, Group]] = {}
         others = [each for each in study.axes if each != axis]
         for group in study.groups:
             lead = tuple(str(group.value(each)) for each in others)
-            rows.setdefault(lead, {})[group.value(axis)] = _entry(group.statistic(study.metric))
-        columns = [[row.get(value, NOTHING) for row in rows.values()] for value in values]
-        if len(others) == 1:  # each column is one case, in which values can be compared
-            columns = [mark_best(column, not lower_is_better(study.metric)) for column in columns]
+            rows.setdefault(lead, {})[group.value(axis)] = group
+        # With one other option, each column is a case, in which values can be compared.
+        columns = [
+            _column([row.get(value) for row in rows.values()], study.metric, len(others) == 1) for value in values
+        ]
         body = tuple((*words(*lead), *(column[place] for column in columns)) for place, lead in enumerate(rows))
         title = f"{study.metric} by {axis}"
-        yield Table(slug("by", axis), title, (*others, *(named(axis, value) for value in values)), body, _SPREAD)
+        note = f"{_SPREAD} {_BEST}" if len(others) == 1 else _SPREAD
+        yield Table(slug("by", axis), title, (*others, *(named(axis, value) for value in values)), body, note)
+
+
+def _column(groups: Sequence[Group | None], metric: str, marked: bool) -> list[Entry]:
+    """The metric of some groups; the best is that over the seeds that all share."""
+    entries = [NOTHING if group is None else _entry(group.statistic(metric)) for group in groups]
+    if not marked:
+        return entries
+    known = {place: each for place, group in enumerate(groups) if group is not None and (each := group.series(metric))}
+    alike = side_by_side(known)
+    means = [alike[place].mean if place in alike else None for place, _ in enumerate(groups)]
+    return mark_best(entries, not lower_is_better(metric), means)
 
 
 def comparisons(study: Study, found: ComparisonTable) -> Table:
@@ -139,6 +155,7 @@ _COMPARED = (
     "test",
     "wins/losses/ties",
     "A is",
+    "why",
 )
 
 
@@ -147,8 +164,7 @@ def _compared(each: Comparison) -> tuple[Entry, ...]:
     return (
         number(each.seeds, "{:.0f}"), number(None if isnan(each.difference) else each.difference, "{:+.4f}"), interval,
         number(each.p_value, "{:.3g}"), number(each.adjusted_p, "{:.3g}"),
-        Entry(each.test if each.test != "none" else each.reason), Entry(f"{each.wins}/{each.losses}/{each.ties}"),
-        Entry(each.verdict),
+        *words(each.test, f"{each.wins}/{each.losses}/{each.ties}", each.verdict, each.reason),
     )  # fmt: skip
 
 
@@ -157,9 +173,10 @@ def _how(study: Study, found: Sequence[Comparison]) -> str:
     options, enough = " and ".join([study.lines, *study.own]), f"{seeds_for_flips(len(found))} to {MOST_FLIPS}"
     return (
         f"Pairs of runs share everything but the {options}, seed included. Difference: mean of A - B, averaged over "
-        "cases within each seed. The test is over seeds: sign-flip, an exact permutation test, where there are enough "
-        f"of them (here {enough}), else paired t; a single seed cannot be judged. The verdict is at {1 - LEVEL:.2f}, "
-        "with p adjusted by Holm's method for the number of comparisons in this table."
+        "cases within each seed; cases that lack some of the seeds are left out of it. The test is over seeds: "
+        f"sign-flip, an exact permutation test, where there are enough of them (here {enough}), else paired t; one "
+        "seed cannot be judged, and two hardly: there is no interval of fewer than three. The verdict is at "
+        f"{1 - LEVEL:.2f}, with p adjusted by Holm's method for the number of comparisons in this table."
     ) + (_ONE_SPLIT if one_split(study) else "")
 
 

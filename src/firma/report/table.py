@@ -122,13 +122,16 @@ RENDERERS: Mapping[str, Callable[[Table], str]] = {
 }
 
 
-def mark_best(entries: Sequence[Entry], highest: bool = True) -> list[Entry]:
-    """The same entries with the best ones marked, ties included; a single value is not marked."""
-    values = [entry.value for entry in entries if entry.value is not None]
-    if len(values) < 2:
+def mark_best(
+    entries: Sequence[Entry], highest: bool = True, values: Sequence[float | None] | None = None
+) -> list[Entry]:
+    """The same entries with the best ones marked, by other values if given; ties included, and nothing alone."""
+    by = [entry.value for entry in entries] if values is None else values
+    known = [value for value in by if value is not None]
+    if len(known) < 2:
         return list(entries)
-    best = max(values) if highest else min(values)
-    return [replace(entry, best=entry.value == best) for entry in entries]
+    best = max(known) if highest else min(known)
+    return [replace(entry, best=value == best) for entry, value in zip(entries, by, strict=True)]
 
 
 def _cell(entry: Entry) -> str:

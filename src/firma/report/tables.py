@@ -5,13 +5,14 @@ What was not run is a dash. Where there is a reference, such as the results that
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
 
 from firma.data.catalogue import SIZES
 from firma.method_lookup import lookup
 from firma.methods import METHODS, PAPER_METHODS
+from firma.report.measures import measure_of
 from firma.report.table import MISSING, NOTHING, Entry, Table, mark_best, number, words
 from firma.run_facts import recorded_split
 from firma.schedule import passes
@@ -23,6 +24,12 @@ from firma.sweep.runner import parameter_counts
 from firma.sweep.store import StoredCell, SweepResults
 
 PERCENT, _THREE, _FOUR = "{:.1f}", "{:.3f}", "{:.4f}"
+SPREAD = "Mean ± standard deviation over the seeds of a method."
+PAIRED = (
+    "Differences are paired by seed; ± is half of their 95 % interval, where there are three seeds or more. Bold is "
+    "clear: the interval is on one side of zero or, with one or two seeds, the difference is more than one point, "
+    "which is a convention."
+)
 _ORDERED = "Rings are ordered before training: savings are known where no method was run, too."
 
 
@@ -52,16 +59,26 @@ def by_scenario(
     table: ResultTable, reference: ResultTable | None, dataset: str, metric: str, title: str, form: str, scale: float,
     highest: bool = True,
 ) -> Table:  # fmt: skip
-    """Methods down, scenarios across: mean ± deviation over seeds, and in brackets the reference."""
+    """Methods down, scenarios across: mean ± deviation over seeds, and in brackets the reference.
+
+    The best of a column is that over the seeds that all of its methods share.
+    """
     scenarios, methods = table.scenarios(dataset), _methods(table)
-    columns = []
+    columns, apart = [], []
     for scenario in scenarios:
         case = (dataset, scenario)
         entries = [entry(table, case, method, metric, form, scale, reference) for method in methods]
-        columns.append(mark_best(entries, highest))
+        alike = table.side_by_side(case, methods, metric)
+        if len(alike) > 1 and not table.shared_seeds(case, alike, metric):
+            apart.append(scenario)
+        means = [alike[method].mean if method in alike else None for method in methods]
+        columns.append(mark_best(entries, highest, means))
     rows = tuple((Entry(method), *(column[row] for column in columns)) for row, method in enumerate(methods))
     name, runs = slug(metric, dataset, table.name), f"{table.name}{_seeds(table, dataset, metric)}"
-    return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, *_beside(reference))
+    note, source = _beside(reference)
+    shared = f"; over all seeds in {', '.join(apart)}, where no seed is known to be shared" if apart else ""
+    note = f"{SPREAD} Bold: the best over the seeds that all methods of the column share, clear or not{shared}. {note}"
+    return Table(name, f"{dataset}, {title} ({runs})", ("method", *scenarios), rows, note.strip(), source)
 
 
 def _methods(table: ResultTable) -> list[str]:
@@ -88,28 +105,44 @@ def savings(table: ResultTable, scope: Scope) -> Table:
 
 
 def duels(table: ResultTable, scope: Scope, method: str, rivals: Sequence[str]) -> Table:
-    """One method against others on every data set that was run: points won and lost."""
+    """One method against others on every data set that was run: points won and lost, paired by seed."""
     rows = []
     metrics = ("mean_accuracy", "worst_client")
-    wins = {(other, metric): [0, 0] for metric in metrics for other in rivals}
+    judged = {(other, metric): Counter[str]() for metric in metrics for other in rivals}
     for case in ((dataset, scenario) for dataset in table.datasets() for scenario in scope.scenarios):
         gains = []
         for metric in metrics:
             for other in rivals:
                 points = gain(table, None, case, method, other, metric)
                 gains.append(points)
-                wins[other, metric][0] += points.value is not None and points.value > 0
-                wins[other, metric][1] += points.value is not None
-        best = max((found.mean for found in table.methods(case).values()), default=None)
+                if points.value is not None:
+                    judged[other, metric][
+                        "too close" if not points.best else "above" if points.value > 0 else "below"
+                    ] += 1
         own = entry(table, case, method, metrics[0], PERCENT, 100, None)
-        rows.append((*words(*case), own, *gains, number(None if best is None else 100 * best, PERCENT)))
-    note = f"Points by which {method} is above the other, in mean accuracy and for the worst client. Won: " + ", ".join(
-        f"{won} of {run} against {other} ({'mean' if metric == metrics[0] else 'worst client'})"
-        for (other, metric), (won, run) in wins.items()
+        rows.append((*words(*case), own, *gains, *_behind_best(table, case, method)))
+    counts = "; ".join(
+        f"{found['above']}, {found['below']} and {found['too close']} against {other} "
+        f"({'mean' if metric == metrics[0] else 'worst client'})"
+        for (other, metric), found in judged.items()
     )
-    columns = ("data set", "scenario", f"{method} %", *(f"mean, {o}" for o in rivals), *(f"worst, {o}" for o in rivals))
-    return Table(slug("duels", table.name), f"{method} against the others ({table.name})", (*columns, "best method %"),
-                 tuple(rows), note + ".")  # fmt: skip
+    note = (
+        f"Points by which {method} is above the other, in mean accuracy and for the worst client, and by which the "
+        f"most accurate method is above {method}. {PAIRED} Cases in which it is clearly above, clearly below and too "
+        f"close to call: {counts}."
+    )
+    rivalry = (*(f"mean, {other}" for other in rivals), *(f"worst, {other}" for other in rivals))
+    columns = ("data set", "scenario", f"{method} %", *rivalry, "best method", f"over {method}")
+    return Table(slug("duels", table.name), f"{method} against the others ({table.name})", columns, tuple(rows), note)
+
+
+def _behind_best(table: ResultTable, case: Case, method: str) -> tuple[Entry, Entry]:
+    """The most accurate method over the seeds that all share, and by how much it is above this one."""
+    found = table.side_by_side(case, _methods(table))
+    if method not in found or len(found) < 2:
+        return NOTHING, NOTHING
+    best = max(found, key=lambda name: found[name].mean)
+    return Entry(best), NOTHING if best == method else gain(table, None, case, best, method)
 
 
 def communication(table: ResultTable) -> Table:
@@ -144,18 +177,46 @@ def formula_bytes(method: str, dataset: str, clients: int) -> float:
 
 
 def coverage(tables: Mapping[str, ResultTable], scope: Scope) -> Table:
-    """How many scenarios and methods of the grid were run, and with how many seeds."""
+    """How many scenarios of the grid were run with which methods, and with how many seeds."""
     rows = []
     for name, table in tables.items():
         for dataset in scope.datasets:
-            found = [table.get((dataset, scenario), method) for scenario in scope.scenarios for method in PAPER_METHODS]
-            seeds = [each.seeds for each in found if each is not None]
-            spread = MISSING if not seeds else _from_to(seeds)
-            rows.append(
-                (Entry(name), Entry(dataset), number(len(seeds), "{:.0f}"), Entry(str(len(found))), Entry(spread))
-            )
-    columns = ("runs", "data set", "run", "of", "seeds")
-    return Table("coverage", "What was run", columns, tuple(rows), "Counted: pairs of a scenario and a method.")
+            there = dict.fromkeys(method for where, _, method, _ in table.statistics if where == dataset)
+            others = [method for method in there if method not in PAPER_METHODS]
+            rows.append(_covered(table, name, dataset, scope, "the paper's", PAPER_METHODS))
+            rows += [_covered(table, name, dataset, scope, method, [method]) for method in others if ":" not in method]
+            if parts := [method for method in others if ":" in method]:
+                rows.append(_covered(table, name, dataset, scope, f"{len(parts)} with columns changed", parts))
+    columns = ("runs", "data set", "methods", "run", "of", "seeds", "with other seeds")
+    note = (
+        "Counted: pairs of a scenario and a method. Seeds: of most of them; the others are listed with their number of "
+        "seeds, a method without scenarios for all that it was run in."
+    )
+    return Table("coverage", "What was run", columns, tuple(rows), note)
+
+
+def _covered(
+    table: ResultTable, name: str, dataset: str, scope: Scope, called: str, methods: Sequence[str]
+) -> tuple[Entry, ...]:
+    """A row of `coverage`: how many of the pairs were run, the usual number of seeds, and what has another one."""
+    seeds = {
+        (method, scenario): found.seeds
+        for method in methods
+        for scenario in scope.scenarios
+        if (found := table.get((dataset, scenario), method)) is not None
+    }
+    usual, unlike = (Counter(seeds.values()).most_common(1)[0][0] if seeds else 0), []
+    for count in sorted({*seeds.values()} - {usual}):
+        listed = []
+        for method in dict.fromkeys(method for method, _ in seeds):
+            ran = [scenario for which, scenario in seeds if which == method]
+            here = [scenario for scenario in ran if seeds[method, scenario] == count]
+            if here:
+                listed.append(method if here == ran else f"{method} ({', '.join(here)})")
+        unlike.append(f"{count}: {', '.join(listed)}")
+    of = str(len(methods) * len(scope.scenarios))
+    texts = (of, str(usual) if seeds else MISSING, "; ".join(unlike) or MISSING)
+    return *words(name, dataset, called), number(len(seeds), "{:.0f}"), *words(*texts)
 
 
 def about_the_runs(results: SweepResults, scope: Scope) -> list[Table]:
@@ -236,32 +297,30 @@ def entry(
 
 
 def gain(
-    table: ResultTable, reference: ResultTable | None, case: Case, one: str, other: str,
-    metric: str = "mean_accuracy", error: bool = False,
-) -> Entry:  # fmt: skip
-    """By how many points one method is above another, with its standard error if wanted, beside the reference."""
-
-    def points(results: ResultTable) -> float | None:
-        first, second = results.get(case, one, metric), results.get(case, other, metric)
-        return None if first is None or second is None else 100 * (first.mean - second.mean)
-
-    ours, printed = points(table), points(reference) if reference is not None else None
+    table: ResultTable, reference: ResultTable | None, case: Case, one: str, other: str, metric: str = "mean_accuracy"
+) -> Entry:
+    """By how many points one method is above another, as `PAIRED` says, beside the reference."""
+    weights = {one: 1.0, other: -1.0}
+    ours = table.combined(case, weights, metric)
+    theirs = None if reference is None else reference.combined(case, weights, metric)
+    printed = None if theirs is None else 100 * theirs.mean
     beside = "" if printed is None else f" ({printed:+.1f})"
     if ours is None:
         return Entry(MISSING + beside, printed=printed)
-    spread = _standard_error(table.get(case, one, metric), table.get(case, other, metric)) if error else ""
-    return Entry(f"{ours:+.1f}{spread}{beside}", ours, printed=printed)
+    return Entry(points(ours) + beside, 100 * ours.mean, measure_of(metric, "accuracy").clear(ours), printed=printed)
+
+
+def points(difference: Statistic, form: str = "{:.1f}") -> str:
+    """A difference of shares in points, ± half of its interval."""
+    half = difference.half()
+    return f"{form.replace(':', ':+')}".format(100 * difference.mean) + (
+        "" if half is None else f" ± {form.format(100 * half)}"
+    )
 
 
 def slug(*texts: str) -> str:
     """A name that can be a file's: without blanks and slashes."""
     return re.sub(r"[^\w.=+-]+", "-", "-".join(texts))
-
-
-def _standard_error(*found: Statistic | None) -> str:
-    """Of a difference of means over seeds, in points; empty where one of them has a single seed."""
-    errors = [each.standard_error for each in found if each is not None and each.standard_error is not None]
-    return f" ± {100 * hypot(*errors):.1f}" if len(errors) == len(found) else ""
 
 
 def _beside(reference: ResultTable | None) -> tuple[str, str]:
@@ -280,10 +339,12 @@ def _seeds(table: ResultTable, dataset: str, metric: str) -> str:
         for (where, _, method, what), each in found
         if (where, what) == (dataset, metric) and method in METHODS
     ]
-    return f", {_from_to(counts)} seed{'s' if max(counts) > 1 else ''}" if counts else ""
+    return f", {from_to(counts)} seed{'s' if max(counts) > 1 else ''}" if counts else ""
 
 
-def _from_to(counts: Sequence[int]) -> str:
+def from_to(counts: Iterable[int]) -> str:
+    """Numbers as "3", or "1 to 3"."""
+    counts = list(counts)
     low, high = min(counts), max(counts)
     return str(high) if low == high else f"{low} to {high}"
 

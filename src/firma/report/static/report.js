@@ -114,7 +114,7 @@
     if (data.variants.length < 2) return;
     const steps = data.bounds[state.s][state.m], unit = measure().heading.endsWith(" in %"), mark = (k, text) => el("span", {class: "nowrap"}, el("i", {class: `swatch n${k}`}), text);
     const parts = steps.flatMap((step, k) => [mark(k, `at most ${step},`), " "]);
-    by("key").replaceChildren(`★ best of its row; ≈ too close to the best to call: within two standard errors of the difference, with a single seed within ${unit ? "one point" : "1 %"}; — not run.`,
+    by("key").replaceChildren(`${measure().marks}; — not run.`,
       ...(steps.length ? [" Distance to the best: ", ...parts, mark(steps.length, `more than ${steps[steps.length - 1]}${unit ? " points" : ""}.`)] : []));
   }
   function drawAnswer() {
