@@ -71,14 +71,16 @@ def skew_peak(table: ResultTable) -> ClaimJudgement:
     unrun = (
         f"; {open_cases} of the {len(SKEW)} cases {'was' if open_cases == 1 else 'were'} not run" if open_cases else ""
     )
-    here = f"it is {100 * leads[_PEAK_CASE].mean:+.1f} points on CIFAR-10 at K = 1" if _PEAK_CASE in leads else ""
-    said = (
-        "; ".join(filter(None, [here, f"the largest that was found is {numbers}"])) + unrun + " (the paper says 20.7)"
-    )
+    said = []
+    if _PEAK_CASE in leads:
+        said.append(f"the lead is {100 * leads[_PEAK_CASE].mean:+.1f} points on CIFAR-10 at K = 1")
+    if largest != _PEAK_CASE:
+        said.append(f"the largest lead that was found is {numbers}")
+    text = f"{'; '.join(said)}{unrun} (the paper says 20.7)"
     if as_stated is False or above:
-        return ClaimJudgement("fails", numbers, said)
+        return ClaimJudgement("fails", numbers, text)
     agrees = as_stated is True or (as_stated == "too close" and abs(leads[_PEAK_CASE].mean - _PEAK) <= _ROUNDED)
-    return ClaimJudgement("holds" if agrees and not open_cases else "undecided", numbers, said)
+    return ClaimJudgement("holds" if agrees and not open_cases else "undecided", numbers, text)
 
 
 def _exceeds(table: ResultTable, case: Case) -> bool:
@@ -192,9 +194,9 @@ def fedrep_spares_mnist(table: ResultTable) -> ClaimJudgement:
     others = [name for name in DATASETS if name != "mnist"]
 
     def answer(name: str, level: float) -> Answer:
-        here = _loss(name)
+        here = loss(name)
         return all_of(
-            [is_positive(table, here, level), is_positive(table, [*here, *minus(_loss("mnist"))], level)],
+            [is_positive(table, here, level), is_positive(table, [*here, *minus(loss("mnist"))], level)],
         )
 
     def ask(level: float) -> dict[str, Answer]:
@@ -208,13 +210,14 @@ def heads_lose(table: ResultTable) -> ClaimJudgement:
     """FedRep loses at least twenty points from IID to Dir 0.1 on every data set."""
 
     def ask(level: float) -> dict[str, Answer]:
-        return {name: is_positive(table, _loss(name), level, COLLAPSE) for name in DATASETS}
+        return {name: is_positive(table, loss(name), level, COLLAPSE) for name in DATASETS}
 
     tested = sum(has_intervals(table, (name, "dir-0.1")) for name in DATASETS)
     return _with_losses(table, counted(ask, "data sets", None, "the question is about", table.exact, tested))
 
 
-def _loss(dataset: str) -> list[Term]:
+def loss(dataset: str) -> list[Term]:
+    """What FedRep loses on a data set from IID to Dir 0.1."""
     return [(1.0, (dataset, "iid"), "fedrep", "mean_accuracy"), (-1.0, (dataset, "dir-0.1"), "fedrep", "mean_accuracy")]
 
 
