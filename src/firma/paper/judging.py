@@ -269,7 +269,7 @@ def counted(
     claimed = f" ({asked} {'both' if count == 2 else f'all {count}'})" if need == count else f" ({asked} {need})"
     said = _counts(judged, what, "not printed" if printed else "not run") + ("" if count in (yes, 1) else claimed)
     refuted = [name for name, answer in judged.items() if answer is False]
-    if refuted and count > 1 and not (no == count <= _NAMED):
+    if refuted and no < count:
         said += f"; false for {listed(refuted[:_NAMED])}" + (" among others" if no > _NAMED else "")
     if yes >= need:
         return ClaimJudgement("holds", numbers, said)
