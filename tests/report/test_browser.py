@@ -198,8 +198,8 @@ def test_claims_are_filtered_by_verdict_and_follow_the_preset(browser, small):
     show(browser, small)
     shown = "[...document.querySelectorAll('details.statement:not([hidden]) .verdict:not([hidden])')]"
     every = browser.run(f"{shown}.map(each => each.textContent)")
-    assert all(text.startswith(("Holds: ", "Fails: ", "Undecided: ")) for text in every)
-    assert any("; the paper says" in text for text in every)
+    assert all(text.startswith(("Holds: ", "Fails: ", "Undecided: ", "Does not apply: ")) for text in every)
+    assert any("(the paper says" in text for text in every)
     browser.run("""(() => { const node = document.querySelector("#verdict"); node.value = "holds";
       node.dispatchEvent(new Event("input")); })()""")
     some = browser.run(f"{shown}.map(each => each.textContent)")

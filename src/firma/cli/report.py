@@ -156,12 +156,12 @@ def _study_tables(results: "SweepResults", chosen: _Chosen) -> "list[Table]":
 
 
 def _paper_tables(results: "SweepResults") -> "list[Table]":
+    from firma.paper.after_warmup import claim_tables
     from firma.paper.report import paper_scope, paper_tables
     from firma.report.tables import about_the_runs, cell_table
-    from firma.sweep.result_table import result_tables
 
     scope = paper_scope()
-    return [*paper_tables(result_tables(results), scope), *about_the_runs(results, scope), cell_table(results.cells)]
+    return [*paper_tables(claim_tables(results), scope), *about_the_runs(results, scope), cell_table(results.cells)]
 
 
 def print_tables(tables: "Sequence[Table]", form: str, part: str) -> None:

@@ -1,4 +1,4 @@
-"""Our runs of the published recipe minus what the paper prints: all of its 336 figures, and how many agree."""
+"""Our runs of the published recipe beside what the paper prints: all of its 336 figures, and which are excluded."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,22 +7,42 @@ from statistics import mean
 from textwrap import fill
 
 from firma.methods import PAPER_METHODS
+from firma.paper.claims_page import WIDTH
+from firma.paper.correspondences import untitled
 from firma.paper.grid import DATASETS, SCENARIOS
-from firma.paper.judging import ONE_SEED
-from firma.report.table import NOTHING, Entry, Table, as_markdown, number, words
+from firma.paper.judging import FEWEST, ONE_SEED
+from firma.report.table import MISSING, NOTHING, Entry, Table, as_markdown, number, words
 from firma.statistics import LEVEL, Statistic, t_quantile
 from firma.sweep.result_table import ResultTable
 
 Place = tuple[str, str, str, str]  # data set, scenario, method, metric
-_METRICS = {"mean_accuracy": ("accuracy in points", "{:+.1f}", 100.0), "gini": ("Gini coefficient", "{:+.3f}", 1.0)}
+_GINI = "gini"
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """How figures of a metric are shown: as the paper prints them, and their differences."""
+
+    title: str
+    form: str
+    scale: float = 1.0
+
+    def show(self, value: float, signed: bool = False) -> str:
+        """A value, or a difference with its sign; the minus is a real one."""
+        text = (self.form.replace("{:", "{:+") if signed else self.form).format(self.scale * value)
+        return text.replace("-", "−")
+
+
+_METRICS = {"mean_accuracy": _Metric("accuracy in %", "{:.2f}", 100.0), _GINI: _Metric("Gini coefficient", "{:.4f}")}
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One printed figure beside ours; `agrees` is whether it may be one more run of ours."""
+    """One printed figure beside ours."""
 
     ours: Statistic
     printed: float
+    metric: str = "mean_accuracy"
 
     @property
     def value(self) -> float:
@@ -30,15 +50,27 @@ class Difference:
         return self.ours.mean - self.printed
 
     @property
-    def agrees(self) -> bool:
-        """Within the interval that holds one more run with 95 %; with one seed, within a point or 0.01 of a Gini."""
-        return abs(self.value) <= (ONE_SEED if self.ours.seeds < 2 else _half_of_next(self.ours))
+    def half(self) -> float | None:
+        """Half of the interval that holds one more run with 95 %; None with one or two seeds."""
+        if self.ours.seeds < FEWEST or self.ours.deviation is None:
+            return None
+        spread = self.ours.deviation * sqrt(1 + 1 / self.ours.seeds)
+        return t_quantile(LEVEL, self.ours.seeds - 1) * spread
+
+    @property
+    def excluded(self) -> bool | None:
+        """Whether the printed figure lies outside of that interval; with one or two seeds, whether an accuracy is more
+        than a point away. None for Gini coefficients with one or two seeds: most are smaller than such a tolerance.
+        """
+        if self.half is not None:
+            return abs(self.value) > self.half
+        return None if self.metric == _GINI else abs(self.value) > ONE_SEED
 
 
 def differences(ours: ResultTable, printed: ResultTable) -> dict[Place, Difference]:
     """Every printed accuracy and Gini coefficient that our runs have, by place."""
     return {
-        place: Difference(ours.statistics[place], theirs.mean)
+        place: Difference(ours.statistics[place], theirs.mean, place[3])
         for place, theirs in printed.statistics.items()
         if place in ours.statistics
     }
@@ -46,64 +78,60 @@ def differences(ours: ResultTable, printed: ResultTable) -> dict[Place, Differen
 
 def closeness(ours: ResultTable, printed: ResultTable) -> str:
     """How near the recipe as published comes to the printed figures, in a sentence."""
-    found = differences(ours, printed)
-    several = [each for each in found.values() if each.ours.seeds > 1]
-    one = [each for place, each in found.items() if each.ours.seeds == 1 and place[3] == "mean_accuracy"]
-    said = [
-        f"{_agreeing(several)} of the {len(several)} printed figures (accuracy and Gini) that we ran with several "
-        "seeds lie in the interval that holds one more run with 95 %" if several else "",
-        f"where we ran one seed, {_agreeing(one)} of {len(one)} printed accuracies are within a point of ours"
-        if one else "",
-    ]  # fmt: skip
-    text = f"By the recipe as published (`--preset published`), {'; '.join(filter(None, said)) or 'nothing was run'}."
-    return fill(text, 120, break_on_hyphens=False)
+    found = list(differences(ours, printed).values())
+    several = [each for each in found if each.half is not None]
+    few = [each for each in found if each.half is None and each.excluded is not None]
+    outside = (
+        f"{_excluded(several)} of the {len(several)} with three seeds or more lie outside of the interval that holds"
+    )
+    far = f"{_excluded(few)} of the {len(few)} accuracies with fewer seeds are more than a point from ours"
+    said = [f"{outside} one more run with 95 %" if several else "", far if few else ""]
+    told = "; ".join(filter(None, said)) or "nothing was run by the recipe yet"
+    text = f"Of the {len(printed.statistics)} printed figures (accuracy and Gini), {len(found)} were rerun: {told}."
+    return fill(text, WIDTH, break_on_hyphens=False)
 
 
 def differences_page(ours: ResultTable, printed: ResultTable) -> str:
-    """A page in Markdown: what agrees by data set, then every difference by data set and metric."""
+    """A page in Markdown: what is excluded by data set, then every figure by data set and metric."""
     found = differences(ours, printed)
-    text = [
-        "# Ours minus printed\n",
+    lead = (
         f"The paper prints {len(printed.statistics)} accuracies and Gini coefficients; our runs of its recipe (preset "
-        f"published) have {len(found)} of them. The tables show ours minus printed; a dash was not run. Bold does not "
-        "agree: with several seeds, the printed figure lies outside of the interval that holds one more run with "
-        "95 %; with one seed, it is more than a point (0.01 of a Gini coefficient) from ours, which is a convention. "
-        "[Deviations](deviations.md) says what explains such differences and what does not; [published](published.md) "
-        "has the figures themselves.\n",
-        as_markdown(_summary(found)),
-        as_markdown(_by_method(found)),
-    ]
+        f"`published`) have {len(found)} of them. A cell reads: printed → ours (ours minus printed); a dash was not "
+        "run. With three seeds or more, ± is half of the interval that holds one more run of ours with 95 %, and "
+        "**bold** figures lie outside of it. All others are *not excluded*, which says little where it is wide. With "
+        "one or two seeds there is no interval: an accuracy is bold if it is more than a point from ours, which is a "
+        "convention, and Gini coefficients are not judged. [Deviations](deviations.md) says what explains such "
+        "differences and what does not."
+    )
+    text = ["# Printed and rerun\n", fill(lead, WIDTH, break_on_hyphens=False) + "\n"]
+    text += [as_markdown(_summary(found)), as_markdown(_by_method(found))]
     for dataset in DATASETS:
         for metric in _METRICS:
-            if any(place[0] == dataset and place[3] == metric for place in found):
-                table = _table(found, dataset, metric)
-                text.append(f"## {table.title}\n\n" + as_markdown(table).split("\n", 2)[2])
+            table = _table(found, printed, dataset, metric)
+            text.append(f"## {table.title}\n\n{untitled(table)}")
     return "\n".join(text)
 
 
-def _half_of_next(ours: Statistic) -> float:
-    """Half of the interval that holds one more run."""
-    return t_quantile(LEVEL, ours.seeds - 1) * (ours.deviation or 0.0) * sqrt(1 + 1 / ours.seeds)
-
-
-def _agreeing(found: Sequence[Difference]) -> int:
-    return [each.agrees for each in found].count(True)
+def _excluded(found: Sequence[Difference]) -> int:
+    return [each.excluded for each in found].count(True)
 
 
 def _summary(found: Mapping[Place, Difference]) -> Table:
-    """By data set and metric: how many agree, the mean distance, and the largest."""
+    """By data set and metric: how many are excluded, the mean distance, and the largest."""
     rows = []
     for dataset in DATASETS:
-        for metric, (title, form, scale) in _METRICS.items():
+        for metric, shown in _METRICS.items():
             here = {place: each for place, each in found.items() if (place[0], place[3]) == (dataset, metric)}
-            if here:
-                far = max(here, key=lambda place: abs(here[place].value))
-                absolute = scale * mean(abs(each.value) for each in here.values())
-                largest = f"{form.format(scale * here[far].value)} ({far[2]}, {far[1]})"
-                agree = f"{_agreeing([*here.values()])} of {len(here)}"
-                distance = number(absolute, form.replace("+", ""))
-                rows.append((*words(dataset, title, _seeds(here.values()), agree), distance, Entry(largest)))
-    columns = ("data set", "metric", "seeds", "agree", "mean distance", "largest difference")
+            if not here:
+                rows.append(words(dataset, shown.title, *[MISSING] * 4))
+                continue
+            far = max(here, key=lambda place: abs(here[place].value))
+            judged = [each for each in here.values() if each.excluded is not None]
+            excluded = f"{_excluded(judged)} of {len(judged)}" if judged else "not judged"
+            distance = shown.show(mean(abs(each.value) for each in here.values()))
+            largest = f"{shown.show(here[far].value, signed=True)} ({far[2]}, {far[1]})"
+            rows.append(words(dataset, shown.title, _seeds(here.values()), excluded, distance, largest))
+    columns = ("data set", "metric", "seeds", "excluded", "mean distance", "largest difference")
     return Table("differences", "How near our runs are", columns, tuple(rows))
 
 
@@ -126,21 +154,24 @@ def _mean_differences(found: Mapping[Place, Difference], method: str) -> Iterato
         yield number(100 * mean(here), "{:+.1f}") if here else NOTHING
 
 
-def _table(found: Mapping[Place, Difference], dataset: str, metric: str) -> Table:
-    """Methods down, scenarios across."""
-    title, form, scale = _METRICS[metric]
+def _table(found: Mapping[Place, Difference], printed: ResultTable, dataset: str, metric: str) -> Table:
+    """Methods down, scenarios across: every printed figure, and ours where it was run."""
     rows = []
     for method in PAPER_METHODS:
-        if any(place[0] == dataset and place[2] == method for place in found):
-            there = [found.get((dataset, scenario, method, metric)) for scenario in SCENARIOS]
-            rows.append((Entry(method), *(_entry(each, form, scale) for each in there)))
-    return Table(f"differences-{metric}-{dataset}", f"{dataset}, {title}", ("method", *SCENARIOS), tuple(rows))
+        places = [(dataset, scenario, method, metric) for scenario in SCENARIOS]
+        if all(place in printed.statistics for place in places):
+            entries = [_entry(printed.statistics[place].mean, found.get(place), _METRICS[metric]) for place in places]
+            rows.append((Entry(method), *entries))
+    title = f"{dataset}, {_METRICS[metric].title}"
+    return Table(f"differences-{metric}-{dataset}", title, ("method", *SCENARIOS), tuple(rows))
 
 
-def _entry(each: Difference | None, form: str, scale: float) -> Entry:
+def _entry(printed: float, each: Difference | None, shown: _Metric) -> Entry:
     if each is None:
-        return NOTHING
-    return Entry(form.format(scale * each.value), each.value, best=not each.agrees)
+        return Entry(f"{shown.show(printed)} → {MISSING}")
+    half = "" if each.half is None else f" ± {shown.show(each.half)}"
+    text = f"{shown.show(printed)} → {shown.show(each.ours.mean)}{half} ({shown.show(each.value, signed=True)})"
+    return Entry(text, best=each.excluded is True)
 
 
 def _seeds(found: Iterable[Difference]) -> str:

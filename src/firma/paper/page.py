@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 
 from firma.methods import METHODS
+from firma.paper.after_warmup import claim_tables
 from firma.paper.claims import CLAIMS, Claim
+from firma.paper.claims_page import counted_claims
 from firma.paper.grid import DATASETS, FULL
 from firma.paper.published import published
 from firma.paper.report import paper_scope, special_tables
-from firma.paper.reproduction import HEADLINES, against_rivals, counted_claims
+from firma.paper.reproduction import HEADLINES, against_rivals
 from firma.report.board import board_of
 from firma.report.groups import Group, study_of
 from firma.report.page import Finding, Part, Report, Statement
@@ -15,7 +17,7 @@ from firma.report.study_page import comparison_tables
 from firma.report.tables import about_the_runs
 from firma.run_facts import Facts
 from firma.sweep.cells import label
-from firma.sweep.result_table import ResultTable, result_tables
+from firma.sweep.result_table import ResultTable
 from firma.sweep.store import StoredCell, SweepResults
 
 _PAPER = published()
@@ -29,7 +31,7 @@ _QUESTION = (
 
 def paper_report(results: SweepResults) -> Report:
     """The report of the study with the paper's parts; results may be those of rings alone."""
-    found = result_tables(results)
+    found = claim_tables(results)
     tables = {name: found[name] for name in [*_ORDER, *found] if name in found}
     parts = [_claims(tables), _own_tables(tables)]
     last = [("", table) for table in about_the_runs(results, paper_scope())]
@@ -72,7 +74,13 @@ def _claims(tables: Mapping[str, ResultTable]) -> Part:
     main = [first[name] for name in HEADLINES]
     others = [claim for claim in CLAIMS if claim.name not in HEADLINES]
     counted = [counted_claims(table).removeprefix("- ") for table in (_PAPER, *tables.values())]
-    note = "Too close to call: within two standard errors, or with a single seed within one point."
+    note = (
+        "Too close to call: the 95 % interval of the difference, paired by seed, holds zero; with one or two seeds, "
+        "an accuracy or a Gini coefficient differs by no more than 0.01, a number of rounds by no more than one, a "
+        "plateau σ by no more than a factor of two. A claim fails by what survives Holm's correction over all of its "
+        "comparisons. "
+        "Counted are the paper's claims, without our questions and second readings."
+    )
     return Part(
         "Claims", [" ".join(counted), note], [_statement(claim, tables) for claim in main],
         [_statement(claim, tables) for claim in others],
@@ -86,8 +94,7 @@ def _statement(claim: Claim, tables: Mapping[str, ResultTable]) -> Statement:
         findings.append(Finding(name, judged.verdict, judged.sentence))
     if claim.computed:  # it needs no runs
         findings = [Finding("computed", findings[-1].verdict, findings[-1].sentence)]
-    text = claim.statement[0].upper() + claim.statement[1:]
-    return Statement(text, f"{claim.where}: {claim.name}. {claim.how}", findings)
+    return Statement(claim.asked, f"{claim.where}: {claim.name}. {claim.how}", findings)
 
 
 def _own_tables(tables: Mapping[str, ResultTable]) -> Part:
