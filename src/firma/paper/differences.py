@@ -10,9 +10,9 @@ from firma.methods import PAPER_METHODS
 from firma.paper.claims_page import WIDTH
 from firma.paper.correspondences import untitled
 from firma.paper.grid import DATASETS, SCENARIOS
-from firma.paper.judging import FEWEST, ONE_SEED
+from firma.paper.judging import ONE_SEED
 from firma.report.table import MISSING, NOTHING, Entry, Table, as_markdown, number, words
-from firma.statistics import LEVEL, Statistic, t_quantile
+from firma.statistics import FEWEST, LEVEL, Statistic, t_quantile
 from firma.sweep.result_table import ResultTable
 
 Place = tuple[str, str, str, str]  # data set, scenario, method, metric

@@ -15,15 +15,19 @@ from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from typing import Literal
 
-from firma.statistics import LEVEL, Statistic, is_clear, statistic, t_quantile
+from firma.statistics import FEWEST, LEVEL, Statistic, is_clear, statistic, t_quantile
 from firma.sweep.result_table import Case, ResultTable
 
 Open = Literal["not run", "too close"]  # why a case decides nothing
 Answer = bool | Open
 ONE_SEED = 0.01  # with one or two seeds, a difference of less than a point is not clear
-FEWEST = 3  # seeds that give an interval
 _NAMED = 3  # cases that a sentence names
 _ROUNDS = ("rounds_to_50", "rounds_to_half_of_final")
+RULES = (
+    "Too close to call: the 95 % interval of the difference, paired by seed, holds zero; with one or two seeds, an "
+    "accuracy or a Gini coefficient differs by no more than 0.01, a number of rounds by no more than one, a plateau σ "
+    "by no more than a factor of two. A claim fails by what survives Holm's correction over all of its comparisons."
+)
 ClaimVerdict = Literal["holds", "fails", "undecided", "does not apply"]
 
 

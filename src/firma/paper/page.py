@@ -7,6 +7,7 @@ from firma.paper.after_warmup import claim_tables
 from firma.paper.claims import CLAIMS, Claim
 from firma.paper.claims_page import counted_claims
 from firma.paper.grid import DATASETS, FULL
+from firma.paper.judging import RULES
 from firma.paper.published import published
 from firma.paper.report import paper_scope, special_tables
 from firma.paper.reproduction import HEADLINES, against_rivals
@@ -74,13 +75,7 @@ def _claims(tables: Mapping[str, ResultTable]) -> Part:
     main = [first[name] for name in HEADLINES]
     others = [claim for claim in CLAIMS if claim.name not in HEADLINES]
     counted = [counted_claims(table).removeprefix("- ") for table in (_PAPER, *tables.values())]
-    note = (
-        "Too close to call: the 95 % interval of the difference, paired by seed, holds zero; with one or two seeds, "
-        "an accuracy or a Gini coefficient differs by no more than 0.01, a number of rounds by no more than one, a "
-        "plateau σ by no more than a factor of two. A claim fails by what survives Holm's correction over all of its "
-        "comparisons. "
-        "Counted are the paper's claims, without our questions and second readings."
-    )
+    note = f"{RULES} Counted are the paper's claims, without our questions and second readings."
     return Part(
         "Claims", [" ".join(counted), note], [_statement(claim, tables) for claim in main],
         [_statement(claim, tables) for claim in others],

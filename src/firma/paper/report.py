@@ -10,6 +10,7 @@ from firma.mixing import ring
 from firma.mixing.ring_order import similarity, two_opt
 from firma.paper.claims import CLAIMS
 from firma.paper.grid import CASES, DATASETS, FIXES, FULL, GATED, PLAIN, RIVALS, SCENARIOS, ablation_rows
+from firma.paper.judging import RULES
 from firma.paper.published import published
 from firma.report.data_figures import ring_picture
 from firma.report.drawing import INK, Picture, Pictures, canvas, colour
@@ -121,15 +122,10 @@ def claims_table(tables: Mapping[str, ResultTable]) -> Table:
         texts = [each.sentence for each in judged]
         if claim.computed:
             texts[1:] = ["as computed"] * len(tables)
-        rows.append(words(claim.name, claim.where, claim.statement, claim.how, *texts))
+        rows.append(words(claim.name, claim.where, claim.asked, claim.how, *texts))
     ours = (f"on our runs, {name}" for name in tables)
     columns = ("claim", "where", "what it says", "how it is checked", "on the paper's tables", *ours)
-    note = (
-        "Too close to call: the 95 % interval of the difference, paired by seed, holds zero; with one or two seeds, "
-        "the difference is within one point (0.01 of a Gini coefficient), which is a convention. The paper's tables "
-        "are taken as printed, one run each. Bounds (plateaus, first rounds, traffic, savings, losses from IID to Dir "
-        "0.1) and `fedrep-scarcity` compare means without regard to noise."
-    )
+    note = f"{RULES} The paper's tables are taken as printed, one run each."
     return Table("claims", "Claims and verdicts", columns, tuple(rows), note)
 
 
