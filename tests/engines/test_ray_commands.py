@@ -180,7 +180,8 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(address, start, tmp_pat
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert err.startswith(f"firma: interrupted; completed rounds are saved in {tmp_path}")
+    last = err.splitlines()[-1]  # a slow machine has told of its progress before
+    assert last.startswith(f"firma: interrupted; completed rounds are saved in {tmp_path}")
     assert "Traceback" not in err
 
 
