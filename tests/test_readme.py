@@ -125,8 +125,10 @@ def test_where_frame_is_clearly_below_a_rival_by_other_measures():
     )
     cases = [(("fashion-mnist", "dir-0.8"), "fedrep"), (("fashion-mnist", "dir-0.1"), "local")]
     assert set(worst) == set(cases)
-    told = "in two cases of Fashion-MNIST: {:.1f} against `fedrep` at `dir-0.8`, {:.1f} against training alone at `dir-0.1`"
-    assert told.format(*(100 * worst[each].mean for each in cases)) in " ".join(FINDINGS.split())
+    by_fedrep, by_local = (100 * worst[each].mean for each in cases)
+    said = " ".join(FINDINGS.split())
+    assert f"in two cases of Fashion-MNIST: {by_fedrep:.1f} against `fedrep` at `dir-0.8`," in said
+    assert f", {by_local:.1f} against training alone at `dir-0.1`" in said
     assert not gini
 
 
