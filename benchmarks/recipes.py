@@ -566,9 +566,8 @@ def swings_table() -> str:
 
 def inputs_table() -> str:
     """The large data sets with inputs in [0, 1] and standardised by their constants: accuracy, Gini, plateau."""
-    stored = [*read(EVIDENCE / "mnist-published.jsonl")]
-    for path in sorted((EVIDENCE / "inputs").glob("*-published.jsonl")):
-        stored += read(path)
+    names = ("mnist", "fashion-mnist", "cifar10")
+    stored = [run for name in names for run in read(EVIDENCE / f"{name}-published.jsonl")]
     kinds: dict[str, dict[tuple[str, str, str], Mapping[str, Any]]] = {"none": {}, "constants": {}}
     for run in stored:
         config = run["config"]

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from firma.data.catalogue import PUBLIC
 from firma.errors import BadInput
 from firma.method_lookup import lookup
 from firma.methods import NEUTRAL_COLUMNS, columns
@@ -44,13 +45,20 @@ def conditions(config: Mapping[str, Any]) -> Facts:
 def recorded_split(config: Mapping[str, Any]) -> dict[str, Any]:
     """How the data were split, by the names that the presets use now.
 
-    The published preset recorded `quota = sequential` before it was `reduced`: it is read as `reduced` wherever the two
-    split alike, so that older runs stay runs of the preset.
+    The published preset recorded `quota = sequential` before it was `reduced`, and `standardise = none` before it was
+    `constants`. They are read as what the preset has now wherever the two give the same data, so that older runs stay
+    runs of the preset.
     """
     found = dict(config.get("split", {}))
-    older = config.get("preset") == "published" and "quota" not in config.get("set", config.get("settings", {}))
-    if older and found.get("quota") == "sequential" and not budget_is_reduced(str(config.get("scenario", ""))):
+    stated = config.get("set", config.get("settings", {}))
+    if config.get("preset") != "published":
+        return found
+    reduced = budget_is_reduced(str(config.get("scenario", "")))
+    if "quota" not in stated and found.get("quota") == "sequential" and not reduced:
         found["quota"] = "reduced"
+    scaled = config.get("dataset") in PUBLIC  # other data have no constants
+    if "standardise" not in stated and found.get("standardise", "none") == "none" and not scaled:
+        found["standardise"] = "constants"
     return found
 
 

@@ -192,7 +192,7 @@ PAPER_SYMBOLS: Mapping[str, str] = {
     "Ee": "extractor_epochs",
 }
 _PUBLISHED_HYPER = {"warmup_shares": "model", "initial": "per-client", "ring_cost": "dot"}
-_PUBLISHED_SPLIT = {"tests": "independent", "quota": "reduced", "min_samples": 64}
+_PUBLISHED_SPLIT = {"tests": "independent", "quota": "reduced", "min_samples": 64, "standardise": "constants"}
 
 
 # Settings added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a

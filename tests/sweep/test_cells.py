@@ -13,7 +13,7 @@ from firma.data.dataset import load_dataset
 from firma.method_lookup import lookup
 from firma.methods import COLUMNS, METHODS, NEUTRAL_COLUMNS, Method, stable_columns
 from firma.run_facts import conditions, unlike
-from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, changed_settings, hyper_for
+from firma.settings import NEUTRAL_SETTINGS, Hyper, Split, changed_settings, hyper_for, split_for
 from firma.sweep import cells
 from firma.sweep.cells import (
     COLUMNS_OF_0_1,
@@ -123,11 +123,12 @@ def test_every_stored_cell_has_the_key_of_its_configuration():
 
 
 def asked(stored):
-    """The cell whose result was stored."""
+    """The cell whose result was stored, with the settings in which it differs from its preset as it is today."""
     config = stored.result.config
+    settings = label(config, stored.result.method).settings
     return Cell(
         stored.dataset, stored.scenario, stored.result.method, stored.preset, stored.result.seed,
-        config["clients"] + len(config["dropped"]), config["rounds"], config.get("settings", {}),
+        config["clients"] + len(config["dropped"]), config["rounds"], settings,
     )  # fmt: skip
 
 
@@ -145,9 +146,27 @@ def test_where_a_reduced_quota_splits_as_a_sequential_one_the_key_is_the_same(sc
 
 
 def test_constants_change_the_key_only_where_there_are_any():
-    one, other = (Cell(name, "iid", "fibfl", "published", 0, 10, 30) for name in ("digits", "mnist"))
-    assert key(replace(one, settings={"standardise": "constants"})) == key(one)
-    assert key(replace(other, settings={"standardise": "constants"})) != key(other)
+    for preset, other in (("published", "none"), ("paper", "constants")):
+        digits, mnist = (Cell(name, "iid", "fibfl", preset, 0, 10, 30) for name in ("digits", "mnist"))
+        assert key(replace(digits, settings={"standardise": other})) == key(digits)
+        assert key(replace(mnist, settings={"standardise": other})) != key(mnist)
+
+
+def test_runs_of_the_published_preset_before_it_standardised_inputs():
+    """Of data that have constants they are labelled by the inputs that they had; of other data they stay its runs."""
+    published = [cell for cell in read_cells(EVIDENCE) if cell.preset == "published"]
+    older = [cell for cell in published if cell.result.config["split"].get("standardise", "none") == "none"]
+    assert {"digits", "mnist"} <= {cell.dataset for cell in older}
+    for cell in older:
+        recorded, has_constants = cell.result.config, cell.dataset in PUBLIC
+        called = "published standardise=none" if has_constants else "published"
+        assert str(label(recorded, cell.result.method)) == called
+        assert conditions(recorded)["standardise"] == ("none" if has_constants else "constants")
+    mine = config("fedavg", "published") | {"dataset": "mine.csv", "clients": 5, "settings": {}}
+    mine["split"] = split_for("published", {"standardise": "none"}).model_dump()
+    stated = mine | {"settings": {"standardise": "none"}}
+    called = [str(label(each, "fedavg")) for each in (mine, stated)]
+    assert called == [f"published{each} clients=6 rounds=10" for each in ("", " standardise=none")]
 
 
 def test_where_a_reduced_quota_splits_otherwise_the_key_is_another():
@@ -164,12 +183,15 @@ def test_runs_of_the_published_preset_before_it_reduced_the_quota():
     for cell in older:
         called = label(cell.result.config, cell.result.method)
         assert str(called) == "published quota=sequential"
-        assert key(replace(asked(cell), settings=called.settings)) == cell.key
-        assert key(asked(cell)) != cell.key
-    recorded = next(cell for cell in read_cells(EVIDENCE) if cell.preset == "published" and cell.scenario == "iid")
+        assert key(asked(cell)) == cell.key != key(replace(asked(cell), settings={}))
+    recorded = next(
+        cell
+        for cell in read_cells(EVIDENCE)
+        if (cell.dataset, cell.preset, cell.scenario) == ("digits", "published", "iid")
+    )
     config, method = recorded.result.config, recorded.result.method
     assert config["split"]["quota"] == "sequential"
-    today = config | {"split": config["split"] | {"quota": "reduced"}}
+    today = config | {"split": config["split"] | {"quota": "reduced", "standardise": "constants"}}
     assert str(label(config, method)) == str(label(today, method)) == "published"
     assert conditions(config) == conditions(today)
     assert unlike([config, today]) == {}
@@ -222,4 +244,6 @@ def test_version_0_1_recorded_no_changes_and_is_labelled_by_its_preset():
     assert str(label(older, "fedavg")) == "paper rate=0.1"
     for cell in read_cells(EVIDENCE):
         if cell.result.config["versions"]["firma"] == "0.1.0":
-            assert str(label(cell.result.config, cell.result.method)) == cell.preset
+            older = (cell.dataset, cell.preset) == ("mnist", "published")  # the preset has standardised inputs since
+            expected = f"{cell.preset} standardise=none" if older else cell.preset
+            assert str(label(cell.result.config, cell.result.method)) == expected

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from firma.method_lookup import lookup
 from firma.paper.published import printed_orders
+from firma.paper.unit_inputs import with_unit_inputs
 from firma.schedule import warmup_rounds
 from firma.settings import Hyper
 from firma.statistics import statistic
@@ -17,9 +18,10 @@ from firma.sweep.store import StoredCell, SweepResults
 
 
 def claim_tables(results: SweepResults) -> dict[str, ResultTable]:
-    """`result_tables` with the metrics of this module."""
+    """`result_tables` with the metrics of this module, and published cases that were run with inputs in [0, 1] only."""
     groups = by_label(results.cells)
-    return {name: _extended(table, groups.get(name, [])) for name, table in result_tables(results).items()}
+    found = {name: _extended(table, groups.get(name, [])) for name, table in result_tables(results).items()}
+    return with_unit_inputs(found)
 
 
 def _extended(table: ResultTable, cells: list[StoredCell]) -> ResultTable:

@@ -43,7 +43,7 @@ def run_name(name: str) -> str:
 def claims_page(tables: Mapping[str, ResultTable]) -> str:
     """The page in Markdown; each claim is a heading that others link to."""
     shown = in_order(tables)
-    text = ["# Claims\n", _LEAD, *(counted_claims(table) for table in (published(), *shown.values()))]
+    text = ["# Claims\n", _LEAD, *(_wrapped(counted_claims(table)) for table in (published(), *shown.values()))]
     for title, claims in PARTS.items():
         text.append(f"\n## {title}")
         for claim in claims:
@@ -84,4 +84,5 @@ def counted_claims(table: ResultTable) -> str:
     counts = ", ".join(f"{judged[verdict]} {text}" for verdict, text in _TOLD.items())
     apart = f"; {judged['does not apply']} do not apply" if judged["does not apply"] else ""
     where = "On the paper's own tables, and by computation" if table.exact else f"On our runs, {table.name}"
-    return f"- {where}: {counts}{apart}."
+    said = f" {table.source}" if table.source and not table.exact else ""
+    return f"- {where}: {counts}{apart}.{said}"

@@ -101,7 +101,7 @@ def differences_page(ours: ResultTable, printed: ResultTable) -> str:
         "**bold** figures lie outside of it. All others are *not excluded*, which says little where it is wide. With "
         "one or two seeds there is no interval: an accuracy is bold if it is more than a point from ours, which is a "
         "convention, and Gini coefficients are not judged. [Deviations](deviations.md) says what explains such "
-        "differences and what does not."
+        f"differences and what does not.{f' {ours.source}' if ours.source else ''}"
     )
     text = ["# Printed and rerun\n", fill(lead, WIDTH, break_on_hyphens=False) + "\n"]
     text += [as_markdown(_summary(found)), as_markdown(_by_method(found))]

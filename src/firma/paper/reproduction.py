@@ -23,7 +23,7 @@ from firma.paper.published import published
 from firma.paper.report import paper_tables
 from firma.report.table import Entry, Table, as_markdown, mark_best, words
 from firma.report.tables import PERCENT, Scope, coverage, slug, versions
-from firma.sweep.result_table import ResultTable, by_label
+from firma.sweep.result_table import ResultTable, by_label, result_tables
 from firma.sweep.store import SweepResults
 
 # The figures that the pages show; `firma report` draws all of them.
@@ -48,8 +48,8 @@ Why our runs of the paper's recipe (`--preset published`) differ from what it pr
 - **Kept momentum.** RDFL and FedRep as printed agree with optimisers that are kept across rounds. The preset resets
   them; `--method rdfl:persistent=yes` does not.
 - **RDFL never mixes.** Its printed figures are those of plain local training, and the preset has them so.
-- **Standardised inputs.** The text says that inputs are in [0, 1]; its public code scales them otherwise
-  (`--set standardise=constants`).
+- **Standardised inputs.** The text says that inputs are in [0, 1]; its public code scales them otherwise, and so does
+  the preset. {unit}
 - **Unlucky last rounds.** FibFL and FibFL+ swing from round to round, and one last round is printed.
 - **Not explained**: how often FibFL+ is printed lower than we find it, and label skew with K = 2 on MNIST.
 
@@ -98,7 +98,7 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
     if sound := by_label(results.cells).get(_SOUND):
         pages["reproduction/lead.md"] = lead_page(sound)
     pages["reproduction/runs.md"] = "\n".join(
-        ["# What was run\n", as_markdown(coverage(tables, scope)), as_markdown(versions(results.cells))]
+        ["# What was run\n", as_markdown(coverage(result_tables(results), scope)), as_markdown(versions(results.cells))]
     )
     return pages
 
@@ -110,7 +110,8 @@ def _of(tables: Mapping[str, ResultTable], name: str) -> ResultTable:
 def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mapping[str, str]) -> str:
     text = ["# Reproduction\n", _paragraph(in_short(tables)), "## What the paper says, what we find\n"]
     text.append(as_markdown(headlines(tables)).split("\n", 2)[2])
-    text.append(_PRINTED.format(closeness=closeness(_of(tables, _PUBLISHED), published())))
+    recipe = _of(tables, _PUBLISHED)
+    text.append(_PRINTED.format(closeness=closeness(recipe, published()), unit=recipe.source))
     text += [f"![{caption}]({link})\n" for link, caption in figures.items() if _FIRST_FIGURE in link]
     text.append(_SOUNDLY)
     if _SOUND in tables:
@@ -266,7 +267,7 @@ def _preset_page(table: ResultTable, ready: Sequence[Table]) -> str:
     what = _PRESETS.get(table.name, "changed settings")
     lead = (
         f"# All tables: {table.name}\n\n{what[0].upper()}{what[1:]}. Values are mean ± standard deviation over seeds, "
-        "in brackets what the paper printed; a dash was not run.\n"
+        f"in brackets what the paper printed; a dash was not run.{f' {table.source}' if table.source else ''}\n"
     )
     found = [each for each in ready if each.name.endswith(ending)]
     return "\n".join([lead, *(f"## {each.title}\n\n{untitled(each)}" for each in found)])

@@ -21,9 +21,9 @@ Place = tuple[str, str, str, str]  # data set, scenario, method, metric
 class ResultTable:
     """Statistics by (data set, scenario, method, metric), and what 2-opt saves in percent by (data set, scenario).
 
-    `name` is the label that its runs share, or names another source, which `source` then says in words. An `exact`
-    table is taken at its word: nothing is known of its noise. `by_seed` has the values behind the statistics, where
-    they are known.
+    `name` is the label that its runs share, or names another source; `source` says in words where its figures are from,
+    where the name does not. An `exact` table is taken at its word: nothing is known of its noise. `by_seed` has the
+    values behind the statistics, where they are known.
     """
 
     name: str
