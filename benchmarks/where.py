@@ -31,12 +31,12 @@ from firma.training import kernels
 from firma.training.backend import Stack, stack_of
 
 PARTS = (
-    "forward products", "gradients of activations", "weight gradients", "weight gradients with Adam",
+    "forward products", "gradients of activations", "weight gradients", "weight gradients and update",
     "norm, ReLU, bias forward", "the same backward", "descent of weights", "batch gathered from bytes", "loss",
     "small parameters", "loop",
 )  # fmt: skip
 SLOTS = {
-    "_activate": 4, "_activate_back": 5, "_descend": 6, "_gather": 7, "_loss_back": 8, "_tiled_adam": 3, "_momentum": 9,
+    "_activate": 4, "_activate_back": 5, "_descend": 6, "_gather": 7, "_loss_back": 8, "_tiled_update": 3, "_tiled_product": 0, "_tiled_product_back": 1, "_momentum": 9,
 }  # fmt: skip
 BATCH, SAMPLES, EPOCHS = 64, 2560, 2
 COUNTS = np.zeros(len(PARTS) + 1, np.int64)  # cycles of every part, and when the last part ended

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from torch import nn
 
 from firma.methods import METHODS
@@ -12,6 +13,7 @@ from firma.models import SplitModel, mlp
 from firma.schedule import Phase
 from firma.seeds import generator, torch_seed
 from firma.settings import Hyper
+from firma.training import kernels, tiles
 from firma.training.autograd_trainer import AutogradTrainer
 from firma.training.backend import choose, stack_of
 from firma.training.compiled_trainer import CompiledTrainer
@@ -109,7 +111,7 @@ def make_job(method, hyper, *phases):
 
 SHAPES = [
     {"hidden": 8}, {"hidden": 37, "norm": False}, {"hidden": 5, "relu": False, "depth": 3},
-    {"hidden": 300, "depth": 1}, {"norm": False, "relu": False, "depth": 1},
+    {"hidden": 300, "depth": 1}, {"norm": False, "relu": False, "depth": 1}, {"hidden": 32}, {"hidden": 64, "depth": 3},
 ]  # fmt: skip
 
 
@@ -141,6 +143,25 @@ def test_compiled_accuracy_is_autograds(shape, test):
     stack = stack_of(model)
     fast = CompiledTrainer(stack, 8).outputs(make_client(stack.turned(model.flat(), inward=True), stored=True), test)
     torch.testing.assert_close(fast, AutogradTrainer(model, CPU).outputs(make_client(model.flat()), test))
+
+
+@pytest.mark.skipif(not tiles.PRODUCTS, reason="on this processor products are sgemm's")
+@pytest.mark.parametrize("rows", [1, 8, 23])
+@pytest.mark.parametrize(("n", "width"), [(4, 32), (64, 96), (260, 288), (784, 256)])
+def test_products_of_tiles_are_products(rows, n, width):
+    rng = np.random.default_rng(0)
+    filled = -(-rows // tiles.ROWS) * tiles.ROWS
+    left, weights = (rng.standard_normal(shape).astype(np.float32) for shape in ((filled, n), (n, width)))
+    target = np.full((filled, width), np.nan, np.float32)
+    packed = np.full(tiles.DEPTH * tiles.GROUP, np.nan, np.float32)
+    product = njit(lambda *each: kernels._tiled_product(*each))
+    product(left.ctypes.data, rows, n, weights.ctypes.data, width, target.ctypes.data, packed.ctypes.data)
+    np.testing.assert_allclose(target[:rows], left[:rows].astype(float) @ weights, rtol=1e-4, atol=1e-4)
+    if n % tiles.COLUMNS == 0:
+        back = np.full((filled, n), np.nan, np.float32)
+        product_back = njit(lambda *each: kernels._tiled_product_back(*each))
+        product_back(target.ctypes.data, rows, width, weights.ctypes.data, n, back.ctypes.data, packed.ctypes.data)
+        np.testing.assert_allclose(back[:rows], target[:rows].astype(float) @ weights.T, rtol=1e-4, atol=1e-2)
 
 
 def test_bytes_and_floats_train_alike():

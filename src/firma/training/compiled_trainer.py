@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firma.schedule import Phase
-from firma.training import kernels
-from firma.training import tiled_adam as tiles
+from firma.training import kernels, tiles
 from firma.training.backend import Block, Stack
 from firma.training.local_step import FIRST, SECOND, STEPS, Adam, Client, Job, Update, phase_orders
 
@@ -94,6 +93,7 @@ def _sources(inputs: Tensor) -> tuple[Floats, NDArray[np.uint8]]:
 def _tables(blocks: tuple[Block, ...], rows: int) -> tuple[NDArray[np.int64], Floats, NDArray[np.int64], int]:
     """The table of blocks, the epsilons of their norms, the places in the work space, and its size."""
     taken = 0
+    rows = -(-rows // tiles.ROWS) * tiles.ROWS  # whole tiles
 
     def take(size: int) -> int:
         nonlocal taken
@@ -117,6 +117,7 @@ def _tables(blocks: tuple[Block, ...], rows: int) -> tuple[NDArray[np.int64], Fl
         take((rows + tiles.UNROLL) * widest),
         take((rows + tiles.UNROLL) * tiles.PANEL),
     )
+    places[kernels.PACKED] = take(tiles.DEPTH * tiles.GROUP) if tiles.PRODUCTS else 0
     for place in (kernels.SUM_BIAS, kernels.SUM_GAIN, kernels.SUM_SHIFT):
         places[place] = take(widest)
     return table, np.array([block.epsilon for block in blocks], np.float32), places, taken

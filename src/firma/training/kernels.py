@@ -14,9 +14,12 @@ import numpy as np
 from numba import njit, types
 
 from firma.training.find_sgemm import sgemm_address
-from firma.training.tiled_adam import COLUMNS as TILE_COLUMNS
-from firma.training.tiled_adam import LANES, PANEL, TILED, UNROLL, VECTORS, pack, tile_adam
-from firma.training.tiled_adam import ROWS as TILE_ROWS
+from firma.training.tiles import COLUMNS as TILE_COLUMNS
+from firma.training.tiles import (
+    DEPTH, GROUP, LANES, PANEL, PRODUCTS, TILED, UNROLL, VECTORS, pack, pack_turned, tile_adam, tile_momentum,
+    tile_product,
+)  # fmt: skip
+from firma.training.tiles import ROWS as TILE_ROWS
 
 llvmlite.binding.add_symbol("firma_sgemm", sgemm_address())  # by name, so that compiled code can be kept on disk
 _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
@@ -48,8 +51,8 @@ def _inlined(function):
 # Columns of the table of blocks: the model, then where a block keeps what the backward pass needs.
 INPUTS, OUTPUTS, WEIGHT, BIAS, GAIN, SHIFT, RELU, NORMED, OUT, SCALES, COLUMNS = range(11)
 # Places in the work space: input batch, two gradients of activations, piece of a weight gradient, three small sums,
-# and packed for tiles: gradients of outputs, and a panel of inputs.
-INPUT, BACK, BACK_TOO, PIECE, SUM_BIAS, SUM_GAIN, SUM_SHIFT, BLOCKS, PANELS, PLACES = range(10)
+# and packed for tiles: gradients of outputs, a panel of inputs, and weights.
+INPUT, BACK, BACK_TOO, PIECE, SUM_BIAS, SUM_GAIN, SUM_SHIFT, BLOCKS, PANELS, PACKED, PLACES = range(11)
 PIECE_SIZE = 32768  # floats of a weight gradient at a time: 128 kB, which stay in the second-level cache
 
 
@@ -60,6 +63,41 @@ def _product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc, wh
     real[0], real[1] = 1.0, beta
     i, f, t = whole.ctypes.data, real.ctypes.data, letters.ctypes.data
     _sgemm(t + transpose_a, t + transpose_b, i, i + 4, i + 8, f, a, i + 12, b, i + 16, f + 4, c, i + 20)
+
+
+@_inlined
+def _tiled_product(source, rows, n, weights, width, target, packed):
+    """target (rows, width) ← source (rows, n) · weights (n, width), all addresses; rows are filled up to whole tiles."""
+    for k in range(0, n, DEPTH):
+        terms = min(DEPTH, n - k)
+        for group in range(0, width, GROUP):
+            columns = min(GROUP, width - group)
+            start = weights + 4 * (k * width + group)
+            for c in range(0, columns, TILE_COLUMNS):
+                pack(start + 4 * c, 4 * width, VECTORS, terms, packed + 4 * c * terms)
+            ahead = start + 4 * DEPTH * width
+            for c in range(0, columns, TILE_COLUMNS):
+                for r in range(0, rows, TILE_ROWS):
+                    tile_product(
+                        source + 4 * (r * n + k), 4 * n, packed + 4 * c * terms, terms,
+                        target + 4 * (r * width + group + c), 4 * width, k, ahead,
+                    )  # fmt: skip
+                    ahead += 16 * terms
+
+
+@_inlined
+def _tiled_product_back(source, rows, width, weights, n, target, packed):
+    """target (rows, n) ← source (rows, width) · weightsᵀ, for weights (n, width); as `_tiled_product`."""
+    for k in range(0, width, DEPTH):
+        terms = min(DEPTH, width - k)
+        for c in range(0, n, TILE_COLUMNS):
+            pack_turned(weights + 4 * (c * width + k), 4 * width, terms, packed)
+            ahead = weights + 4 * (c + TILE_COLUMNS) * width
+            for r in range(0, rows, TILE_ROWS):
+                tile_product(
+                    source + 4 * (r * width + k), 4 * width, packed, terms, target + 4 * (r * n + c), 4 * n, k, ahead,
+                )  # fmt: skip
+                ahead += 16 * terms
 
 
 # No loop below touches more than four arrays: LLVM then proves them apart and vectorises.
@@ -165,8 +203,8 @@ def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta
 
 
 @_inlined
-def _tiled_adam(work, back, rows, width, inputs, n, places, parameters, first, second, numbers):
-    """Adam on (n, width) weights at three addresses, tile by tile, the gradient being inputs · back over the batch."""
+def _tiled_update(work, back, rows, width, inputs, n, places, parameters, first, second, adam, numbers, momentum):
+    """Moves (n, width) weights at three addresses, tile by tile, the gradient being inputs · back over the batch."""
     base, blocks, panel = work.ctypes.data, places[BLOCKS], places[PANELS]
     filled = -(-rows // UNROLL) * UNROLL
     for c in range(0, width, TILE_COLUMNS):
@@ -180,10 +218,16 @@ def _tiled_adam(work, back, rows, width, inputs, n, places, parameters, first, s
         for c in range(0, width, TILE_COLUMNS):
             for r in range(0, PANEL, TILE_ROWS):
                 low = 4 * ((line + r) * width + c)
-                tile_adam(
-                    base + 4 * (panel + r), base + 4 * (blocks + c * filled), filled, ahead, 4 * n, parameters + low,
-                    first + low, second + low, 4 * width, *numbers,
-                )  # fmt: skip
+                left, right = base + 4 * (panel + r), base + 4 * (blocks + c * filled)
+                if adam:
+                    tile_adam(
+                        left, right, filled, ahead, 4 * n, parameters + low, first + low, second + low, 4 * width,
+                        *numbers,
+                    )  # fmt: skip
+                else:
+                    tile_momentum(
+                        left, right, filled, ahead, 4 * n, parameters + low, first + low, 4 * width, *momentum
+                    )
                 ahead += 4 * n * UNROLL
 
 
@@ -225,17 +269,22 @@ def _gather(floats, stored, scale, chosen, batch):
 
 
 @_inlined
-def _forward(parameters, work, rows, table, epsilons, last, input_place, whole, real, letters):
+def _forward(parameters, work, rows, table, epsilons, last, places, whole, real, letters):
     """The batch through blocks [0, last); the head's block keeps its product without bias."""
     base, model = work.ctypes.data, parameters.ctypes.data
-    source = input_place
+    source = places[INPUT]
     for k in range(last):
         b = table[k]
         n, width = b[INPUTS], b[OUTPUTS]
-        _product(
-            0, 0, width, rows, n, model + 4 * b[WEIGHT], width, base + 4 * source, n, np.float32(0),
-            base + 4 * b[OUT], width, whole, real, letters,
-        )  # fmt: skip
+        if PRODUCTS and width % TILE_COLUMNS == 0 and n % UNROLL == 0:
+            _tiled_product(
+                base + 4 * source, rows, n, model + 4 * b[WEIGHT], width, base + 4 * b[OUT], base + 4 * places[PACKED]
+            )
+        else:
+            _product(
+                0, 0, width, rows, n, model + 4 * b[WEIGHT], width, base + 4 * source, n, np.float32(0),
+                base + 4 * b[OUT], width, whole, real, letters,
+            )  # fmt: skip
         if k < len(table) - 1:
             gain, shift = max(b[GAIN], 0), max(b[SHIFT], 0)
             _activate(
@@ -269,7 +318,7 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
             chosen = orders[e, begin : begin + batch]
             rows = len(chosen)
             _gather(floats, stored, scale, chosen, work[start_input : start_input + rows * width_input])
-            _forward(parameters, work, rows, table, epsilons, depth, start_input, whole, real, letters)
+            _forward(parameters, work, rows, table, epsilons, depth, places, whole, real, letters)
             for part in range(2):
                 if (part == 0 and depth > 1) or (part == 1 and trained == depth):
                     steps[part] += 1
@@ -301,10 +350,16 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                         work[b[SCALES] : b[SCALES] + rows], sum_bias, sum_gain, sum_shift,
                     )  # fmt: skip
                 if k:  # the gradient of the block's input, before its weights move
-                    _product(
-                        1, 0, n, rows, width, model + 4 * b[WEIGHT], width, base + 4 * here, width, np.float32(0),
-                        base + 4 * there, n, whole, real, letters,
-                    )  # fmt: skip
+                    if PRODUCTS and n % TILE_COLUMNS == 0 and width % LANES == 0:
+                        _tiled_product_back(
+                            base + 4 * here, rows, width, model + 4 * b[WEIGHT], n, base + 4 * there,
+                            base + 4 * places[PACKED],
+                        )  # fmt: skip
+                    else:
+                        _product(
+                            1, 0, n, rows, width, model + 4 * b[WEIGHT], width, base + 4 * here, width, np.float32(0),
+                            base + 4 * there, n, whole, real, letters,
+                        )  # fmt: skip
                 if k < trained:
                     if decay > 0:
                         _shrink(parameters[b[WEIGHT] : b[WEIGHT] + n * width], kept)
@@ -314,12 +369,12 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                             _shrink(parameters[shift : shift + width], kept)
                     before = table[k - 1, OUT] if k else start_input
                     source = base + 4 * before
-                    tiled = TILED and adam and width % TILE_COLUMNS == 0 and n % PANEL == 0
+                    tiled = (PRODUCTS or (TILED and adam)) and width % TILE_COLUMNS == 0 and n % PANEL == 0
                     if tiled:
                         numbers = (corrected[part], roots[part], tiny, share1, beta2, share2)
-                        _tiled_adam(
+                        _tiled_update(
                             work, here, rows, width, before, n, places, model + 4 * b[WEIGHT], moving + 4 * b[WEIGHT],
-                            squares + 4 * b[WEIGHT], numbers,
+                            squares + 4 * b[WEIGHT], adam, numbers, (slow, mu),
                         )  # fmt: skip
                     lines = max(1, PIECE_SIZE // width)
                     for line in range(n if tiled else 0, n, lines):
@@ -368,7 +423,7 @@ def features(parameters, floats, stored, scale, order, chunk, table, epsilons, w
         chosen = order[begin : begin + chunk]
         rows = len(chosen)
         _gather(floats, stored, scale, chosen, work[start : start + rows * n])
-        _forward(parameters, work, rows, table, epsilons, len(table) - 1, start, whole, real, letters)
+        _forward(parameters, work, rows, table, epsilons, len(table) - 1, places, whole, real, letters)
         for i in range(rows):
             row = work[out + i * width : out + (i + 1) * width]
             for j in range(width):
@@ -386,7 +441,7 @@ def outputs(parameters, floats, stored, scale, order, chunk, table, epsilons, wo
         chosen = order[begin : begin + chunk]
         rows = len(chosen)
         _gather(floats, stored, scale, chosen, work[start : start + rows * n])
-        _forward(parameters, work, rows, table, epsilons, len(table), start, whole, real, letters)
+        _forward(parameters, work, rows, table, epsilons, len(table), places, whole, real, letters)
         for i in range(rows):
             for j in range(width):
                 result[begin + i, j] = work[out + i * width + j] + parameters[bias + j]
