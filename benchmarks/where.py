@@ -36,7 +36,8 @@ PARTS = (
     "small parameters", "loop",
 )  # fmt: skip
 SLOTS = {
-    "_activate": 4, "_activate_back": 5, "_descend": 6, "_gather": 7, "_loss_back": 8, "_tiled_update": 3, "_tiled_product": 0, "_tiled_product_back": 1, "_momentum": 9,
+    "_tiled_product": 0, "_tiled_product_back": 1, "_tiled_update": 3, "_activate": 4, "_activate_back": 5,
+    "_descend": 6, "_gather": 7, "_loss_back": 8, "_momentum": 9,
 }  # fmt: skip
 BATCH, SAMPLES, EPOCHS = 64, 2560, 2
 COUNTS = np.zeros(len(PARTS) + 1, np.int64)  # cycles of every part, and when the last part ended

@@ -154,12 +154,12 @@ def test_products_of_tiles_are_products(rows, n, width):
     left, weights = (rng.standard_normal(shape).astype(np.float32) for shape in ((filled, n), (n, width)))
     target = np.full((filled, width), np.nan, np.float32)
     packed = np.full(tiles.DEPTH * tiles.GROUP, np.nan, np.float32)
-    product = njit(lambda *each: kernels._tiled_product(*each))
+    product = njit(kernels._tiled_product.py_func)
     product(left.ctypes.data, rows, n, weights.ctypes.data, width, target.ctypes.data, packed.ctypes.data)
     np.testing.assert_allclose(target[:rows], left[:rows].astype(float) @ weights, rtol=1e-4, atol=1e-4)
     if n % tiles.COLUMNS == 0:
         back = np.full((filled, n), np.nan, np.float32)
-        product_back = njit(lambda *each: kernels._tiled_product_back(*each))
+        product_back = njit(kernels._tiled_product_back.py_func)
         product_back(target.ctypes.data, rows, width, weights.ctypes.data, n, back.ctypes.data, packed.ctypes.data)
         np.testing.assert_allclose(back[:rows], target[:rows].astype(float) @ weights.T, rtol=1e-4, atol=1e-2)
 

@@ -7,9 +7,11 @@ with each other.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from firma.sweep.result_table import Case, Place, ResultTable
 
+Found = TypeVar("Found")
 PUBLISHED, UNIT = "published", "published standardise=none"
 
 
@@ -32,7 +34,7 @@ def with_unit_inputs(tables: Mapping[str, ResultTable]) -> dict[str, ResultTable
     return {PUBLISHED: merged} | {name: table for name, table in others.items() if name != PUBLISHED}
 
 
-def _exchanged[Found](kept: Mapping[Place, Found], other: Mapping[Place, Found], cases: list[Case]) -> dict[Place, Found]:
+def _exchanged(kept: Mapping[Place, Found], other: Mapping[Place, Found], cases: list[Case]) -> dict[Place, Found]:
     """What is kept, but in these cases what the other has."""
     rest = {place: found for place, found in kept.items() if place[:2] not in cases}
     return rest | {place: found for place, found in other.items() if place[:2] in cases}

@@ -13,13 +13,8 @@ import llvmlite.binding
 import numpy as np
 from numba import njit, types
 
+from firma.training import tiles
 from firma.training.find_sgemm import sgemm_address
-from firma.training.tiles import COLUMNS as TILE_COLUMNS
-from firma.training.tiles import (
-    DEPTH, GROUP, LANES, PANEL, PRODUCTS, TILED, UNROLL, VECTORS, pack, pack_turned, tile_adam, tile_momentum,
-    tile_product,
-)  # fmt: skip
-from firma.training.tiles import ROWS as TILE_ROWS
 
 llvmlite.binding.add_symbol("firma_sgemm", sgemm_address())  # by name, so that compiled code can be kept on disk
 _sgemm = types.ExternalFunction("firma_sgemm", types.void(*[types.uintp] * 13))
@@ -67,18 +62,18 @@ def _product(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc, wh
 
 @_inlined
 def _tiled_product(source, rows, n, weights, width, target, packed):
-    """target (rows, width) ← source (rows, n) · weights (n, width), all addresses; rows are filled up to whole tiles."""
-    for k in range(0, n, DEPTH):
-        terms = min(DEPTH, n - k)
-        for group in range(0, width, GROUP):
-            columns = min(GROUP, width - group)
+    """target (rows, width) ← source (rows, n) · weights (n, width), all addresses; the last tile of rows is whole."""
+    for k in range(0, n, tiles.DEPTH):
+        terms = min(tiles.DEPTH, n - k)
+        for group in range(0, width, tiles.GROUP):
+            columns = min(tiles.GROUP, width - group)
             start = weights + 4 * (k * width + group)
-            for c in range(0, columns, TILE_COLUMNS):
-                pack(start + 4 * c, 4 * width, VECTORS, terms, packed + 4 * c * terms)
-            ahead = start + 4 * DEPTH * width
-            for c in range(0, columns, TILE_COLUMNS):
-                for r in range(0, rows, TILE_ROWS):
-                    tile_product(
+            for c in range(0, columns, tiles.COLUMNS):
+                tiles.pack(start + 4 * c, 4 * width, tiles.VECTORS, terms, packed + 4 * c * terms)
+            ahead = start + 4 * tiles.DEPTH * width
+            for c in range(0, columns, tiles.COLUMNS):
+                for r in range(0, rows, tiles.ROWS):
+                    tiles.tile_product(
                         source + 4 * (r * n + k), 4 * n, packed + 4 * c * terms, terms,
                         target + 4 * (r * width + group + c), 4 * width, k, ahead,
                     )  # fmt: skip
@@ -88,13 +83,13 @@ def _tiled_product(source, rows, n, weights, width, target, packed):
 @_inlined
 def _tiled_product_back(source, rows, width, weights, n, target, packed):
     """target (rows, n) ← source (rows, width) · weightsᵀ, for weights (n, width); as `_tiled_product`."""
-    for k in range(0, width, DEPTH):
-        terms = min(DEPTH, width - k)
-        for c in range(0, n, TILE_COLUMNS):
-            pack_turned(weights + 4 * (c * width + k), 4 * width, terms, packed)
-            ahead = weights + 4 * (c + TILE_COLUMNS) * width
-            for r in range(0, rows, TILE_ROWS):
-                tile_product(
+    for k in range(0, width, tiles.DEPTH):
+        terms = min(tiles.DEPTH, width - k)
+        for c in range(0, n, tiles.COLUMNS):
+            tiles.pack_turned(weights + 4 * (c * width + k), 4 * width, terms, packed)
+            ahead = weights + 4 * (c + tiles.COLUMNS) * width
+            for r in range(0, rows, tiles.ROWS):
+                tiles.tile_product(
                     source + 4 * (r * width + k), 4 * width, packed, terms, target + 4 * (r * n + c), 4 * n, k, ahead,
                 )  # fmt: skip
                 ahead += 16 * terms
@@ -206,29 +201,29 @@ def _adam(parameters, first, second, gradient, rate, root, epsilon, share1, beta
 def _tiled_update(work, back, rows, width, inputs, n, places, parameters, first, second, adam, numbers, momentum):
     """Moves (n, width) weights at three addresses, tile by tile, the gradient being inputs · back over the batch."""
     base, blocks, panel = work.ctypes.data, places[BLOCKS], places[PANELS]
-    filled = -(-rows // UNROLL) * UNROLL
-    for c in range(0, width, TILE_COLUMNS):
+    filled = -(-rows // tiles.UNROLL) * tiles.UNROLL
+    for c in range(0, width, tiles.COLUMNS):
         start = blocks + c * filled
-        pack(base + 4 * (back + c), 4 * width, VECTORS, rows, base + 4 * start)
-        work[start + rows * TILE_COLUMNS : start + filled * TILE_COLUMNS] = np.float32(0)
-    work[panel + rows * PANEL : panel + filled * PANEL] = np.float32(0)
-    for line in range(0, n, PANEL):
-        pack(base + 4 * (inputs + line), 4 * n, PANEL // LANES, rows, base + 4 * panel)
-        ahead = base + 4 * (inputs + line + PANEL)
-        for c in range(0, width, TILE_COLUMNS):
-            for r in range(0, PANEL, TILE_ROWS):
+        tiles.pack(base + 4 * (back + c), 4 * width, tiles.VECTORS, rows, base + 4 * start)
+        work[start + rows * tiles.COLUMNS : start + filled * tiles.COLUMNS] = np.float32(0)
+    work[panel + rows * tiles.PANEL : panel + filled * tiles.PANEL] = np.float32(0)
+    for line in range(0, n, tiles.PANEL):
+        tiles.pack(base + 4 * (inputs + line), 4 * n, tiles.PANEL // tiles.LANES, rows, base + 4 * panel)
+        ahead = base + 4 * (inputs + line + tiles.PANEL)
+        for c in range(0, width, tiles.COLUMNS):
+            for r in range(0, tiles.PANEL, tiles.ROWS):
                 low = 4 * ((line + r) * width + c)
                 left, right = base + 4 * (panel + r), base + 4 * (blocks + c * filled)
                 if adam:
-                    tile_adam(
+                    tiles.tile_adam(
                         left, right, filled, ahead, 4 * n, parameters + low, first + low, second + low, 4 * width,
                         *numbers,
                     )  # fmt: skip
                 else:
-                    tile_momentum(
+                    tiles.tile_momentum(
                         left, right, filled, ahead, 4 * n, parameters + low, first + low, 4 * width, *momentum
                     )
-                ahead += 4 * n * UNROLL
+                ahead += 4 * n * tiles.UNROLL
 
 
 @_inlined
@@ -276,7 +271,7 @@ def _forward(parameters, work, rows, table, epsilons, last, places, whole, real,
     for k in range(last):
         b = table[k]
         n, width = b[INPUTS], b[OUTPUTS]
-        if PRODUCTS and width % TILE_COLUMNS == 0 and n % UNROLL == 0:
+        if tiles.PRODUCTS and width % tiles.COLUMNS == 0 and n % tiles.UNROLL == 0:
             _tiled_product(
                 base + 4 * source, rows, n, model + 4 * b[WEIGHT], width, base + 4 * b[OUT], base + 4 * places[PACKED]
             )
@@ -350,7 +345,7 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                         work[b[SCALES] : b[SCALES] + rows], sum_bias, sum_gain, sum_shift,
                     )  # fmt: skip
                 if k:  # the gradient of the block's input, before its weights move
-                    if PRODUCTS and n % TILE_COLUMNS == 0 and width % LANES == 0:
+                    if tiles.PRODUCTS and n % tiles.COLUMNS == 0 and width % tiles.LANES == 0:
                         _tiled_product_back(
                             base + 4 * here, rows, width, model + 4 * b[WEIGHT], n, base + 4 * there,
                             base + 4 * places[PACKED],
@@ -369,7 +364,8 @@ def epochs(  # noqa: PLR0912, PLR0915  # one call for all epochs is the point
                             _shrink(parameters[shift : shift + width], kept)
                     before = table[k - 1, OUT] if k else start_input
                     source = base + 4 * before
-                    tiled = (PRODUCTS or (TILED and adam)) and width % TILE_COLUMNS == 0 and n % PANEL == 0
+                    fits = width % tiles.COLUMNS == 0 and n % tiles.PANEL == 0
+                    tiled = fits and (tiles.PRODUCTS or (tiles.TILED and adam))
                     if tiled:
                         numbers = (corrected[part], roots[part], tiny, share1, beta2, share2)
                         _tiled_update(
