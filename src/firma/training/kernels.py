@@ -1,7 +1,8 @@
 """Local training of a stack, compiled: a client's epochs are one call that holds no lock on Python.
 
-Products are sgemm's; all between them is written out as loops that LLVM vectorises. A weight gradient is made piece
-by piece and used up by the optimiser while it is in the cache. All floats are float32, and every buffer is flat.
+Products are sgemm's, or made of tiles where those are faster (tiles.py); all between them is written out as loops that
+LLVM vectorises. A weight gradient is made piece by piece and used up by the optimiser while it is in the cache, or in
+the registers. All floats are float32, and every buffer is flat.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
