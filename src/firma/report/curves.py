@@ -8,6 +8,7 @@ import numpy as np
 
 from firma.report.drawing import COLOURS, MARKS, canvas, colour, label_outer, panels, table_rows, tidy, titled
 from firma.results import Result
+from firma.statistics import shared_seeds
 from firma.sweep.result_table import ResultTable
 from firma.sweep.store import StoredCell
 from firma.tasks.task import TITLES
@@ -38,13 +39,19 @@ def curves(results: Sequence[Result], path: Path) -> None:
 
 
 def convergence(cells: Sequence[StoredCell], scenarios: Sequence[str], title: str) -> "Figure":
-    """Mean test accuracy over rounds of one data set, one panel per scenario; a band is one deviation over seeds."""
+    """Mean test accuracy over rounds of one data set, one panel per scenario; a band is one deviation over seeds.
+
+    The methods of a panel are drawn over the seeds that they share, if there are any.
+    """
     figure = canvas(13, 6)
     figure.suptitle(title, fontsize=12)
     axes = panels(figure, len(scenarios))
     for panel, scenario in zip(axes, scenarios, strict=False):
         here = [cell for cell in cells if cell.scenario == scenario]
-        for method in table_rows(cell.result.method for cell in here):
+        methods = table_rows(cell.result.method for cell in here)
+        seeds = shared_seeds({cell.result.seed: 0.0 for cell in here if cell.result.method == name} for name in methods)
+        here = [cell for cell in here if not seeds or cell.result.seed in seeds]
+        for method in methods:
             _line(panel, np.stack([_means(cell) for cell in here if cell.result.method == method]), method)
         tidy(panel)
         titled(panel, scenario, bool(here))
@@ -94,7 +101,7 @@ def _bars(
 ) -> None:
     width = 0.8 / max(len(methods), 1)
     for rank, method in enumerate(methods):
-        found = [table.get((dataset, scenario), method, metric) for scenario in scenarios]
+        found = [table.side_by_side((dataset, scenario), methods, metric).get(method) for scenario in scenarios]
         shift = (rank - (len(methods) - 1) / 2) * width
         where = [group + shift for group, each in enumerate(found) if each is not None]
         heights = [each.mean for each in found if each is not None]

@@ -1,4 +1,7 @@
-"""All figures of a sweep; those of final results are drawn here: rankings, ring savings, fairness, the radar."""
+"""All figures of a sweep; those of final results are drawn here: rankings, ring savings, fairness, the radar.
+
+Methods of one case are drawn over the seeds that they share, as the tables have them.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -70,7 +73,7 @@ def rankings(table: ResultTable, scope: Scope, dataset: str) -> "Figure":
     figure.suptitle(f"{dataset}: worst to best ({table.name}{ticks})", fontsize=12)
     axes = panels(figure, len(scenarios))
     for panel, scenario in zip(axes, scenarios, strict=False):
-        found = table.methods((dataset, scenario))
+        found = table.side_by_side((dataset, scenario), table.methods((dataset, scenario)))
         names = sorted(table_rows(found), key=lambda name: found[name].mean)
         for row, name in enumerate(names):
             ours = found[name]
@@ -119,11 +122,12 @@ def fairness(table: ResultTable) -> "Figure":
     figure = canvas(8, 5)
     axes = figure.add_subplot()
     methods = table_rows(each[2] for each in table.statistics)
-    for (dataset, scenario, method, metric), accuracy in table.statistics.items():
-        unfair = table.get((dataset, scenario), method, "gini")
-        if metric == "mean_accuracy" and unfair is not None and method in methods:
-            mark = DATASET_MARKS.get(dataset, ".")
-            axes.plot(accuracy.mean, unfair.mean, mark, color=colour(method), markersize=6, alpha=0.8)
+    for case in {each[:2]: None for each in table.statistics}:
+        unfair = table.side_by_side(case, methods, "gini")
+        for method, accuracy in table.side_by_side(case, methods).items():
+            if method in unfair:
+                mark = DATASET_MARKS.get(case[0], ".")
+                axes.plot(accuracy.mean, unfair[method].mean, mark, color=colour(method), markersize=6, alpha=0.8)
     for name in methods:
         axes.plot([], [], "o", color=colour(name), label=name)
     for name in table.datasets():
@@ -188,5 +192,6 @@ def _shared(table: ResultTable) -> list[list[Case]]:
 
 
 def _mean(table: ResultTable, group: Sequence[Case], method: str, metric: str) -> float:
-    found = [value.mean for case in group if (value := table.get(case, method, metric)) is not None]
+    methods = table_rows(each[2] for each in table.statistics)
+    found = [value.mean for case in group if (value := table.side_by_side(case, methods, metric).get(method))]
     return mean(found) if found else 0.0
