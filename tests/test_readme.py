@@ -71,8 +71,11 @@ def test_the_result_is_that_of_the_evidence():
     methods = ("local", "fedavg", "fedrep", "fibfl++", "frame")
     rows = re.findall(r"^\| `([\w.-]+)`, [^|]*\|(.*)\|$", part, re.MULTILINE)
     assert [scenario for scenario, _ in rows] == ["dir-0.1", "skew-1", "iid"]
+    shared = {len(table.shared_seeds(("cifar10", scenario), methods)) for scenario, _ in rows}
+    assert shared == {1} and "CIFAR-10, 10 clients, one seed" in part
     for scenario, cells in rows:
-        found = [100 * table.get(("cifar10", scenario), method).mean for method in methods]
+        together = table.side_by_side(("cifar10", scenario), methods)
+        found = [100 * together[method].mean for method in methods]
         assert cells.split("|") == [f" {mean:.1f} " for mean in found], scenario
         if scenario == "dir-0.1":
             assert f"by {found[3] - found[1]:.1f} points on CIFAR-10 at `dir-0.1`" in said

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from firma.paper.claims import CLAIMS
-from firma.paper.correspondences import CORRESPONDENCES
+from firma.paper.correspondences import CORRESPONDENCES, DOCUMENT_FIGURES
 from firma.paper.differences import Difference, closeness, differences_page
 from firma.paper.grid import DATASETS
 from firma.paper.judging import ONE_SEED
 from firma.paper.published import SHIPPED_METRICS, published
 from firma.paper.report import paper_scope
-from firma.paper.reproduction import DOCUMENT_FIGURES, documents, in_short, seeds_told
+from firma.paper.reproduction import documents, in_short, seeds_told
 from firma.statistics import Statistic
 from firma.sweep.result_table import ResultTable, result_tables, to_csv
 from firma.sweep.store import read_results
@@ -28,7 +28,7 @@ def test_the_shipped_statistics_are_those_of_the_evidence():
 
 
 def test_the_documents_are_what_the_evidence_says():
-    page = (ROOT / "docs" / "reproduction" / "correspondences.md").read_text()
+    page = (ROOT / "docs" / "reproduction" / "figures.md").read_text()
     figures = {link.removeprefix("../"): caption for caption, link in re.findall(r"!\[(.*)\]\((.*)\)", page)}
     assert [Path(link).stem for link in figures] == list(DOCUMENT_FIGURES)
     for name, text in documents(read_results(ROOT / "evidence"), paper_scope(), figures).items():
@@ -120,6 +120,9 @@ def test_every_table_and_figure_of_the_paper_has_its_line():
     assert all(f"| {number} | " in page for number in numbers)
     assert all(f"## Table {number}, " in page for number in (1, 3, 4, 14))
     assert "| fibfl++ | yes | no | yes | yes | no | yes |" in page  # a server averages as published, warm-up included
+    page = (ROOT / "docs" / "reproduction" / "figures.md").read_text()
+    titles = [line.removeprefix("## ").partition(",")[0] for line in page.splitlines() if line.startswith("## ")]
+    assert titles == [*(f"Figure {number}" for number in range(1, 15)), "Beyond the paper"]
 
 
 def test_every_figure_in_the_docs_is_shown_by_one_of_them():

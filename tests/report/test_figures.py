@@ -46,7 +46,10 @@ def test_rankings_and_speed(uneven, even):
     ]
     assert drawn[0] == drawn[1] != []
     drawn = [
-        [[bar.get_height() for bar in axes.patches] for axes in speed(table_of("paper", found), "digits", SCENARIOS).axes]
+        [
+            [bar.get_height() for bar in axes.patches]
+            for axes in speed(table_of("paper", found), "digits", SCENARIOS).axes
+        ]
         for found in (uneven, even)
     ]
     assert drawn[0] == drawn[1]

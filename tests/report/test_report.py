@@ -3,8 +3,8 @@
 import pytest
 from made_up import made_up_result, made_up_study
 
+from firma.paper.correspondences import DOCUMENT_FIGURES
 from firma.paper.judging import higher
-from firma.paper.reproduction import DOCUMENT_FIGURES
 from firma.report.drawing import COLOURS
 from firma.report.figures import radar_scores
 from firma.sweep.cells import Cell
@@ -98,7 +98,7 @@ def test_the_document_holds_only_what_was_run(report, results, tmp_path):
     pages = {path.name: path.read_text() for path in (tmp_path / "reproduction").iterdir()}
     assert code == 0
     assert set(pages) == {
-        "claims.md", "correspondences.md", "differences.md", "published.md", "paper.md", "runs.md",
+        "claims.md", "correspondences.md", "differences.md", "figures.md", "published.md", "paper.md", "runs.md",
     }  # fmt: skip
     assert "| published | mnist | the paper's | 0 | 49 | — | — |" in pages["runs.md"]
     assert "| paper | digits | the paper's | 21 | 49 | 2 | — |" in pages["runs.md"]
@@ -108,9 +108,13 @@ def test_the_document_holds_only_what_was_run(report, results, tmp_path):
     assert f"too close to call: {counts} against fedavg (mean)" in pages["paper.md"]
     assert "In short: of the paper's" in (tmp_path / "reproduction.md").read_text()
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
-    assert drawn == {"design-space", "ring", "rankings-digits-published", "savings-published"}
+    of_digits = {f"{name}-digits-published" for name in ("convergence", "rankings", "speed")}
+    over_all = {f"{name}-published" for name in ("savings", "fairness", "radar")}
+    assert drawn == {"design-space", "ring"} | of_digits | over_all
     assert drawn <= set(DOCUMENT_FIGURES)
-    assert all(f"](../figures/{name}.png)" in pages["correspondences.md"] for name in drawn)
+    assert all(f"](../figures/{name}.png)" in pages["figures.md"] for name in drawn)
+    assert "## Figure 5, mnist: accuracy over rounds\n\nNot run yet." in pages["figures.md"]
+    assert "[published](figures.md#figure-6-digits-accuracy-over-rounds)" in pages["correspondences.md"]
     assert not (tmp_path / "report.html").exists()
 
 

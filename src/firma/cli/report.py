@@ -255,8 +255,9 @@ def _draw(pictures: "Pictures", folder: Path) -> list[Path]:
 def _write_document(results: "SweepResults", chosen: _Chosen, of_paper: bool, path: Path) -> list[Path]:
     """The Markdown page; of the paper's study, the pages beside it and the few figures that they show."""
     from firma.atomic_files import write_whole
+    from firma.paper.correspondences import DOCUMENT_FIGURES
     from firma.paper.report import paper_figures, paper_scope
-    from firma.paper.reproduction import DOCUMENT_FIGURES, documents
+    from firma.paper.reproduction import documents
     from firma.report.drawing import save_png
     from firma.report.table import as_markdown
 

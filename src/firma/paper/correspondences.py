@@ -1,7 +1,11 @@
-"""docs/reproduction/correspondences.md: every table and figure of the paper in its order, with ours beside it."""
+"""Every table and figure of the paper in its order, with ours beside it: two pages of docs/reproduction.
+
+correspondences.md says where ours is; figures.md shows the figures.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 from firma.data.catalogue import PUBLIC, SIZES
@@ -9,6 +13,7 @@ from firma.methods import METHODS, Method, properties
 from firma.paper.advice import PAPER_BEST
 from firma.paper.claim_checks import SIX
 from firma.paper.claims import CLAIMS
+from firma.paper.claims_page import WIDTH
 from firma.paper.grid import DATASETS, SCENARIOS
 from firma.report.table import NOTHING, Entry, Table, as_markdown, number, words
 from firma.report.tables import slug
@@ -67,22 +72,67 @@ _LEAD = """# The paper, table by table and figure by figure
 
 The third column is the same experiment: the published recipe, run by us. The fourth is another experiment: clients are
 tested on the classes that they hold (presets `recommended` and `paper`), so its figures cannot agree with the printed
-ones. In our tables the printed value stands in brackets beside ours; [differences](differences.md) has all 336 figures
-of Tables 5 to 12. Figures that are not shown here are drawn by `firma report evidence --figures figures`, under the
-name that is given.
+ones. In our tables the printed value stands in brackets beside ours; [differences](differences.md) has every number of
+Tables 5 to 12, and [figures](figures.md) the paper's figures, drawn from our runs. Those of other presets are drawn by
+`firma report evidence --figures figures`, under the name that is given.
 """
+_FIGURES = """# The paper's figures, from our runs
+
+Every figure of the paper in its order, drawn from our runs of its recipe (`published`): the same experiment.
+[Correspondences](correspondences.md) has the tables, and the same figures for other presets. Several seeds are drawn as
+their mean; a band is one standard deviation. A tick or a circle is what the paper prints.
+"""
+_BEYOND = "Beyond the paper"
+
+
+# The figures that the pages show; `firma report` draws all of them.
+_UNTRAINED = ("design-space", "ring")
+_PARTS = [part for shown in CORRESPONDENCES if shown.number.startswith("Figure") for part in shown.ours]
+DOCUMENT_FIGURES = (
+    *(part if part in _UNTRAINED else slug(part, _PUBLISHED) for part in _PARTS),
+    slug("convergence-cifar10", _SOUND),
+)
+
+
+def figures_page(tables: Mapping[str, ResultTable], figures: Mapping[str, str]) -> str:
+    """The page of figures in Markdown; `figures` maps links of the first page to captions."""
+    captions = {_stem(link): (link, caption) for link, caption in figures.items()}
+    text = [_FIGURES]
+    if source := tables.get(_PUBLISHED, ResultTable(_PUBLISHED)).source:
+        text.append(fill(f"These runs are not among them: {source[0].lower()}{source[1:]}", WIDTH) + "\n")
+    headings = dict.fromkeys(_heading(stem) for stem in DOCUMENT_FIGURES)
+    for heading in headings:
+        stems = [stem for stem in DOCUMENT_FIGURES if _heading(stem) == heading and stem in captions]
+        text.append(f"## {heading}\n")
+        text += [f"![{captions[stem][1]}](../{captions[stem][0]})\n" for stem in stems] or ["Not run yet.\n"]
+    return "\n".join(text)
+
+
+def _stem(link: str) -> str:
+    return link.rpartition("/")[2].removesuffix(".png")
+
+
+def _heading(stem: str) -> str:
+    """The heading below which the page of figures shows a figure."""
+    for shown in CORRESPONDENCES:
+        if shown.number.startswith("Figure") and stem in (
+            *shown.ours,
+            *(slug(part, _PUBLISHED) for part in shown.ours),
+        ):
+            return f"{shown.number}, {shown.shows}"
+    return _BEYOND
 
 
 def correspondences_page(tables: Mapping[str, ResultTable], ready: Sequence[Table], figures: Mapping[str, str]) -> str:
     """The page in Markdown; `figures` maps links of the first page to captions."""
     there = {table.name: table for table in ready}
-    drawn = {link.rpartition("/")[2].removesuffix(".png"): link for link in figures}
+    drawn = {_stem(link): f"figures.md#{anchor(_heading(_stem(link)))}" for link in figures}
     rows = [words(shown.number, shown.shows, *_ours(shown, tables, there, drawn)) for shown in CORRESPONDENCES]
     columns = ("in the paper", "shows", "the same experiment (`published`)", "another experiment")
     table = Table("correspondences", "Correspondences", columns, tuple(rows))
     small = [_design(), _data(), _hyperparameters(), _guide(tables)]
     text = [_LEAD, as_markdown(table), *(f"## {each.title}\n\n{untitled(each)}" for each in small)]
-    return "\n".join([*text, *(f"![{caption}](../{link})\n" for link, caption in figures.items())])
+    return "\n".join(text)
 
 
 def _ours(
@@ -91,7 +141,7 @@ def _ours(
     """Links to our versions: those of the published recipe, and those of the other presets."""
     if shown.link:
         return shown.link, shown.link
-    same = [f"[{part}](../{drawn[part]})" for part in shown.ours if part in drawn]  # it needs no runs
+    same = [f"[{part}]({drawn[part]})" for part in shown.ours if part in drawn]  # it needs no runs
     if same:
         return "; ".join(same), "the same"
     several = len(shown.ours) > 1
@@ -109,9 +159,9 @@ def _places(part: str, name: str, there: Mapping[str, Table], drawn: Mapping[str
     full = slug(part, name)
     label = f"{name}, {part}" if several else name
     if full in there:
-        yield f"[{label}]({slug(name)}.md#{anchor(there[full])})"
+        yield f"[{label}]({slug(name)}.md#{anchor(there[full].title)})"
     if full in drawn:
-        yield f"[{label}{', drawn' if full in there else ''}](../{drawn[full]})"
+        yield f"[{label}{', drawn' if full in there else ''}]({drawn[full]})"
     elif full not in there and _has_runs(part, there, name):
         yield f"`{full}`"
 
@@ -257,7 +307,7 @@ def untitled(table: Table) -> str:
     return as_markdown(table).split("\n", 2)[2]
 
 
-def anchor(table: Table) -> str:
+def anchor(title: str) -> str:
     """The link to a heading, as the usual Markdown renderers make it: letters, digits and hyphens of the title."""
-    kept = "".join(sign for sign in table.title.lower() if sign.isalnum() or sign in " -_")
+    kept = "".join(sign for sign in title.lower() if sign.isalnum() or sign in " -_")
     return kept.replace(" ", "-")

@@ -14,7 +14,7 @@ from firma.paper.after_warmup import claim_tables
 from firma.paper.claim_checks import COLLAPSE, loss
 from firma.paper.claims import CLAIMS, Claim
 from firma.paper.claims_page import WIDTH, claims_page, count
-from firma.paper.correspondences import correspondences_page, untitled
+from firma.paper.correspondences import correspondences_page, figures_page, untitled
 from firma.paper.differences import closeness, differences_page
 from firma.paper.grid import CASES, DATASETS, FULL, RIVALS, SCENARIOS
 from firma.paper.judging import contrast, higher, listed
@@ -26,10 +26,6 @@ from firma.report.tables import PERCENT, Scope, coverage, slug, versions
 from firma.sweep.result_table import ResultTable, by_label, result_tables
 from firma.sweep.store import SweepResults
 
-# The figures that the pages show; `firma report` draws all of them.
-DOCUMENT_FIGURES = (
-    "design-space", "ring", "rankings-digits-published", "savings-published", "convergence-cifar10-recommended",
-)  # fmt: skip
 _FIRST_FIGURE = "rankings-digits-published"
 _SOUND, _PUBLISHED = "recommended", "published"
 # What a reader of the abstract wants to know first.
@@ -76,7 +72,8 @@ method. {seeds} *Clear* is what exceeds the noise of the seeds, paired, or a con
 seeds ([rules](reproduction/claims.md)). `firma report RESULTS --markdown docs/reproduction.md` writes this page; no
 result on it is typed."""
 _LINKS = """
-- [Every table and figure of the paper, ours beside it](reproduction/correspondences.md)
+- [Every table and figure of the paper, ours beside it](reproduction/correspondences.md); [its figures, from our
+  runs](reproduction/figures.md)
 - [What was run](reproduction/runs.md); `firma reproduce --out RESULTS` runs the study, or continues it"""
 _PRESETS = {
     "published": "every switch as in the published study",
@@ -92,6 +89,7 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
     pages = {"reproduction.md": _first_page(tables, scope, figures)}
     pages["reproduction/claims.md"] = claims_page(tables)
     pages["reproduction/correspondences.md"] = correspondences_page(tables, ready, figures)
+    pages["reproduction/figures.md"] = figures_page(tables, figures)
     for name, table in tables.items():
         pages[f"reproduction/{slug(name)}.md"] = _preset_page(table, ready)
     pages["reproduction/differences.md"] = differences_page(_of(tables, _PUBLISHED), published())

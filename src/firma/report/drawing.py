@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which the colour-blind can tell apart, and a shape per method, for print. A method has the
-# same colour and shape in every figure: that of its row in the design table.
-PALETTE = ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+# Okabe and Ito's palette, which the colour-blind can tell apart, with Tol's wine in place of yellow, which is too pale
+# for a line on white; and a shape per method, for print. A method has the same colour and shape in every figure: that
+# of its row in the design table.
+PALETTE = ("#999999", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#882255", "#000000")
 COLOURS = dict(zip(METHODS, cycle(PALETTE), strict=False))
 MARKS = dict(zip(METHODS, cycle("xosD^v*Ph"), strict=False))
 DATASET_MARKS = dict(zip(SIZES, "os^D", strict=True))
@@ -56,10 +57,15 @@ def as_svg(picture: Picture) -> bytes:
 
 
 def save_png(picture: Picture, folder: Path) -> Path:
-    """Write NAME.png."""
+    """Write NAME.png, in the 128 colours that suit it best: a third of the bytes, and no difference to be seen."""
+    from PIL import Image
+
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{picture.name}.png"
-    picture.figure.savefig(path, dpi=150)
+    path, buffer = folder / f"{picture.name}.png", BytesIO()
+    picture.figure.savefig(buffer, dpi=150)
+    with Image.open(buffer) as image:
+        few = image.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        few.save(path, optimize=True, dpi=(150, 150))
     return path
 
 
