@@ -17,9 +17,11 @@ that of the base for the same method and scenario.
 """
 
 import argparse
+import itertools
 import json
 import math
 import re
+import statistics
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +51,9 @@ SKEW = ("skew-1", "skew-2", "skew-3")
 ALL = ("iid", "dir-0.8", "dir-0.5", "dir-0.1", *SKEW)
 SGD, RING = ("rdfl", "fedrep", "fedavg"), ("fibfl", "fibfl+", "fibfl++")
 METHODS = (*SGD, *RING)
+LARGE, INPUTS = ("mnist", "fashion-mnist", "cifar10"), {"none": "[0, 1]", "constants": "standardised"}
 Rows = list[Indices]
+Place = tuple[str, str, str]  # data set, scenario, method
 
 
 @dataclass(frozen=True)
@@ -564,38 +568,59 @@ def swings_table() -> str:
     return _table(("method", *ALL[:5]), rows)
 
 
-def inputs_table() -> str:
-    """The large data sets with inputs in [0, 1] and standardised by their constants: accuracy, Gini, plateau."""
-    names = ("mnist", "fashion-mnist", "cifar10")
-    stored = [run for name in names for run in read(EVIDENCE / f"{name}-published.jsonl")]
-    kinds: dict[str, dict[tuple[str, str, str], Mapping[str, Any]]] = {"none": {}, "constants": {}}
-    for run in stored:
+def _large_runs() -> dict[str, dict[Place, Mapping[str, Any]]]:
+    """Metrics of the published preset on the large data sets, by how inputs are scaled."""
+    kinds: dict[str, dict[Place, Mapping[str, Any]]] = {scaling: {} for scaling in INPUTS}
+    for run in (run for name in LARGE for run in read(EVIDENCE / f"{name}-published.jsonl")):
         config = run["config"]
-        place = (config["dataset"], config["scenario"], run["method"])
-        kinds[config["split"].get("standardise", "none")][place] = run["metrics"]
+        if run["method"] in METHODS:
+            place = (config["dataset"], config["scenario"], run["method"])
+            kinds[config["split"].get("standardise", "none")][place] = run["metrics"]
+    return kinds
+
+
+def _off(runs: Mapping[Place, Mapping[str, Any]], place: Place, metric: str = "mean_accuracy") -> float:
+    """How far ours is above what is printed."""
+    return float(runs[place][metric] - published().statistics[*place, metric].mean)
+
+
+def inputs_table() -> str:
+    """Cells that were run with inputs in [0, 1] and standardised: how far either is from what is printed."""
+    kinds = _large_runs()
+    both: dict[tuple[str, str], list[Place]] = {}
+    for place in sorted(kinds["none"].keys() & kinds["constants"].keys(), key=_in_order):
+        both.setdefault((place[0], place[2]), []).append(place)
     rows = []
-    for place, constants in sorted(kinds["constants"].items()):
-        if place in kinds["none"]:
-            dataset, scenario, method = place
-            theirs = [published().statistics[*place, metric].mean for metric in ("mean_accuracy", "gini")]
-            ours = [kinds["none"][place], constants]
-            rows.append([
-                f"{dataset}, {scenario}, {method}", f"{100 * theirs[0]:.1f}",
-                *(f"{100 * run['mean_accuracy']:.1f}" for run in ours), f"{theirs[1]:.3f}",
-                *(f"{run['gini']:.3f}" for run in ours), *(f"{run['plateau_std']:.4f}" for run in ours),
-            ])  # fmt: skip
-    heads = (
-        "cell",
-        "printed %",
-        "[0, 1]",
-        "constants",
-        "printed Gini",
-        "[0, 1]",
-        "constants",
-        "σ, [0, 1]",
-        "constants",
-    )
-    return _table(heads, rows)
+    for (dataset, method), places in both.items():
+        far = [
+            [statistics.mean(abs(_off(kinds[scaling], place, metric)) for place in places) for scaling in INPUTS]
+            for metric in METRICS
+        ]
+        still = [statistics.mean(kinds[scaling][place]["plateau_std"] for place in places) for scaling in INPUTS]
+        rows.append([
+            f"{dataset}, {method}", ", ".join(place[1] for place in places), *(f"{100 * each:.1f}" for each in far[0]),
+            *(f"{each:.3f}" for each in far[1]), *(f"{each:.4f}" for each in still),
+        ])  # fmt: skip
+    heads = ("data set, method", "scenarios", "points: [0, 1]", "constants", "Gini: [0, 1]", "constants")
+    return _table((*heads, "σ: [0, 1]", "constants"), rows)
+
+
+def large_table() -> str:
+    """How far ours is above what is printed on the large data sets, in points, from least to most of the scenarios."""
+    rows = []
+    for dataset, (scaling, runs) in itertools.product(LARGE, _large_runs().items()):
+        cells = []
+        for method in METHODS:
+            off = [100 * _off(runs, place) for place in runs if place[::2] == (dataset, method)]
+            few = f" ({len(off)})" if len(off) < len(ALL) else ""
+            cells.append(f"{min(off):+.1f} to {max(off):+.1f}{few}" if off else "—")
+        if set(cells) != {"—"}:
+            rows.append([f"{dataset}, {INPUTS[scaling]}", *cells])
+    return _table(("data set, inputs", *METHODS), rows)
+
+
+def _in_order(place: Place) -> tuple[int, int, int]:
+    return LARGE.index(place[0]), METHODS.index(place[2]), ALL.index(place[1])
 
 
 def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -603,6 +628,7 @@ def tables(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {
         "deviations": deviations_table(lines), "counts": counts_table(lines), "savings": savings_table(),
         "swings": swings_table(), "recipes": recipes_table(lines), "inputs": inputs_table(),
+        "large": large_table(),
     }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ Why our runs of the paper's recipe (`--preset published`) differ from what it pr
   them; `--method rdfl:persistent=yes` does not.
 - **RDFL never mixes.** Its printed figures are those of plain local training, and the preset has them so.
 - **Standardised inputs.** The text says that inputs are in [0, 1]; its public code scales them otherwise, and so does
-  the preset. {unit}
+  the preset.{unit}
 - **Unlucky last rounds.** FibFL and FibFL+ swing from round to round, and one last round is printed.
 - **Not explained**: how often FibFL+ is printed lower than we find it, and label skew with K = 2 on MNIST.
 
@@ -101,6 +101,12 @@ def documents(results: SweepResults, scope: Scope, figures: Mapping[str, str]) -
     return pages
 
 
+def _indented(sentence: str) -> str:
+    """What continues an item of a list, on lines of its own; nothing, if there is nothing to say."""
+    lines = fill(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return f"\n{lines}" if sentence else ""
+
+
 def _of(tables: Mapping[str, ResultTable], name: str) -> ResultTable:
     return tables.get(name, ResultTable(name))
 
@@ -109,7 +115,7 @@ def _first_page(tables: Mapping[str, ResultTable], scope: Scope, figures: Mappin
     text = ["# Reproduction\n", _paragraph(in_short(tables)), "## What the paper says, what we find\n"]
     text.append(as_markdown(headlines(tables)).split("\n", 2)[2])
     recipe = _of(tables, _PUBLISHED)
-    text.append(_PRINTED.format(closeness=closeness(recipe, published()), unit=recipe.source))
+    text.append(_PRINTED.format(closeness=closeness(recipe, published()), unit=_indented(recipe.source)))
     text += [f"![{caption}]({link})\n" for link, caption in figures.items() if _FIRST_FIGURE in link]
     text.append(_SOUNDLY)
     if _SOUND in tables:

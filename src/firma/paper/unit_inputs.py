@@ -45,4 +45,4 @@ def _told(cases: list[Case]) -> str:
     for dataset, scenario in cases:
         scenarios.setdefault(dataset, []).append(scenario)
     places = "; ".join(f"{dataset} at {', '.join(found)}" for dataset, found in scenarios.items())
-    return f"With inputs in [0, 1], not standardised as the preset has them, because they were run before: {places}."
+    return f"Run with inputs in [0, 1], before the preset standardised them: {places}."
