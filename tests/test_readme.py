@@ -132,7 +132,8 @@ def test_where_frame_is_clearly_below_a_rival_by_other_measures():
     said = " ".join(FINDINGS.split())
     assert f"in two cases of Fashion-MNIST: {by_fedrep:.1f} against `fedrep` at `dir-0.8`," in said
     assert f", {by_local:.1f} against training alone at `dir-0.1`" in said
-    assert list(gini) == [uneven := (("cifar10", "dir-0.8"), "fedavg")]
+    uneven = (("cifar10", "dir-0.8"), "fedavg")
+    assert list(gini) == [uneven]
     by_fedavg = [table.get(uneven[0], method, "gini").mean for method in ("frame", "fedavg")]
     above = [100 * gains(table, measure)[uneven].mean for measure in MEASURES[:2]]
     assert "on CIFAR-10 at `dir-0.8` ({:.3f}, and {:.3f})".format(*by_fedavg) in said
