@@ -67,6 +67,14 @@ def test_fairness_and_radar(uneven, even):
     assert radar_scores(tables[0]) == radar_scores(tables[1])
 
 
+def test_radar_leaves_out_a_method_that_was_run_in_few_cases():
+    everywhere = list(cells({"fedavg": 1, "fedrep": 1}))
+    here = [each for each in cells({"local": 1}) if each.scenario == "iid"]
+    scores = radar_scores(table_of("paper", everywhere + here))
+    assert list(scores) == ["fedavg", "fedrep"]
+    assert scores == radar_scores(table_of("paper", everywhere))
+
+
 def test_convergence(uneven, even):
     lines = [
         [list(line.get_ydata()) for axes in convergence(found, SCENARIOS, "").axes for line in axes.lines]

@@ -139,7 +139,7 @@ def fairness(table: ResultTable) -> "Figure":
 
 
 def radar(table: ResultTable) -> "Figure":
-    """Six dimensions, outside is better; over the cases in which every method drawn was run."""
+    """Six dimensions, outside is better; of methods run in half of the cases or more, over those that they share."""
     figure = canvas(7.5, 5.6)
     axes = cast("PolarAxes", figure.add_subplot(projection="polar"))
     scores = radar_scores(table)
@@ -165,7 +165,7 @@ def radar(table: ResultTable) -> "Figure":
 
 def radar_scores(table: ResultTable) -> Mapping[str, Sequence[float]]:
     """Six numbers per method in [0, 1]: accuracies, 1 - Gini, 1 - 10σ of the plateau, least traffic over its own."""
-    methods = table_rows(each[2] for each in table.statistics)
+    methods = _well_covered(table)
     groups = _shared(table)
     everywhere = [case for group in groups for case in group]
     if not everywhere:
@@ -183,15 +183,22 @@ def radar_scores(table: ResultTable) -> Mapping[str, Sequence[float]]:
     }
 
 
+def _well_covered(table: ResultTable) -> list[str]:
+    """The methods that were run in half of all cases or more: one that was not would hide what the others did there."""
+    methods = table_rows(each[2] for each in table.statistics)
+    cases = {each[:2] for each in table.statistics}
+    return [name for name in methods if 2 * sum(table.get(case, name) is not None for case in cases) >= len(cases)]
+
+
 def _shared(table: ResultTable) -> list[list[Case]]:
-    """The IID, Dirichlet and label-skew cases in which every method was run."""
-    methods = set(table_rows(each[2] for each in table.statistics))
+    """The IID, Dirichlet and label-skew cases in which every method that the radar draws was run."""
+    methods = set(_well_covered(table))
     cases = [(dataset, scenario) for dataset in table.datasets() for scenario in table.scenarios(dataset)]
     complete = [case for case in cases if methods and methods <= set(table.methods(case))]
     return [[case for case in complete if case[1].partition("-")[0] == kind] for kind in _KINDS.values()]
 
 
 def _mean(table: ResultTable, group: Sequence[Case], method: str, metric: str) -> float:
-    methods = table_rows(each[2] for each in table.statistics)
+    methods = _well_covered(table)
     found = [value.mean for case in group if (value := table.side_by_side(case, methods, metric).get(method))]
     return mean(found) if found else 0.0
