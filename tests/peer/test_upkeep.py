@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -60,6 +61,18 @@ class Terms:
 
     class signature:  # noqa: N801
         tensors = (("extractor.0.weight", (2, 3), 0),)
+
+
+def test_equal_parts_of_the_audit_are_counted_each(make_ring, tmp_path, monkeypatch):
+    """Many messages of one kind within a millisecond: their lines, and so whole parts, are the same but for a name."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path, make_ring("fibfl", 2, 1, "iid").ring, 0, Terms, budget=20_000)
+    for _ in range(1000):
+        log.record_control(1, ["rounds"], 100)
+    log.close()
+    assert len({each.read_bytes() for each in parts(path)}) == len(parts(path))
+    assert audit(path).messages == 1000
 
 
 def test_the_audit_file_stays_within_its_budget_and_the_audit_covers_all_of_it(make_ring, tmp_path, command):

@@ -7,6 +7,7 @@ the whole run; of its oldest part it no longer has each message.
 
 import hashlib
 import json
+import secrets
 import threading
 import time
 from collections import Counter
@@ -55,8 +56,12 @@ class AuditLog:
             "site": ring.names[me], "federation": ring.federation, "classes": terms.classes,
             "members": len(ring.members), "extractor": tensors, "shares": shares,
         }  # fmt: skip
-        self._file = RotatingLines(path, budget, lambda: (json.dumps(head),), lambda old: _summarise(path, old))
-        self._line(head)
+
+        def named() -> dict[str, Any]:  # no two parts are the same bytes, whatever was sent
+            return head | {"part": secrets.token_hex(8)}
+
+        self._file = RotatingLines(path, budget, lambda: (json.dumps(named()),), lambda old: _summarise(path, old))
+        self._line(named())
         self.sent = 0
         self._sent_to: Counter[str] = Counter()
 
