@@ -95,5 +95,5 @@ def test_shipped_values_can_be_paired_and_are_small():
 
 
 def test_shipped_statistics_are_readable():
-    assert list(shipped()) == ["published", "paper", "recommended"]
+    assert list(shipped())[:3] == ["published", "paper", "recommended"]  # and runs with inputs of their own
     assert all(table.statistics for table in shipped().values())
