@@ -160,7 +160,8 @@ def test_presets_are_those_of_the_spec():
     assert hyper_for("rdfl", "paper", {}).retention == 0.5
     published = hyper_for("rdfl", "published", {})
     assert (published.retention, published.initial, published.ring_cost) == (1.0, "per-client", "dot")
-    assert hyper_for("fibfl", "published", {}).retention == 0.5
+    assert [hyper_for(each, "published", {}).retention for each in ("fibfl", "fibfl+", "fibfl++")] == [0.7, 0.7, 0.5]
+    assert [hyper_for(each, "paper", {}).retention for each in ("fibfl", "fibfl+", "fibfl++")] == [0.5, 0.5, 0.5]
     assert (split_for("published", {}).tests, split_for("published", {}).quota) == ("independent", "reduced")
     assert (split_for("paper", {}).tests, split_for("paper", {}).quota) == ("matched", "fair")
     paper = hyper_for("fedrep", "paper", {})

@@ -215,8 +215,11 @@ RECOMMENDED_EPOCHS: Mapping[tuple[str, str], Mapping[str, float | str]] = {
     ("extractor", "sgd"): {"extractor_epochs": 10},
     ("extractor", "adam"): {"extractor_epochs": 10},
 }
-# The published figures of rdfl are those of a ring that never mixes.
-PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {"rdfl": {"retention": 1.0}}
+# The published figures of rdfl are those of a ring that never mixes, those of fibfl and fibfl+ of one that mixes less
+# than the paper says.
+PUBLISHED_NUMBERS: Mapping[str, Mapping[str, float | str]] = {
+    "rdfl": {"retention": 1.0}, "fibfl": {"retention": 0.7}, "fibfl+": {"retention": 0.7},
+}  # fmt: skip
 
 
 # Columns added since version 0.1 and the value that leaves everything as it was. It is left out of what identifies a
