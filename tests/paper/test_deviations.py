@@ -193,7 +193,10 @@ def test_what_two_epochs_do_is_what_was_run():
         for run in search().read(ROOT / "evidence" / "two-epochs" / "fashion-mnist-published.jsonl")
     }
     plus = [100 * runs["fibfl+", each]["metrics"]["mean_accuracy"] for each in ("iid", "dir-0.5", "skew-1")]
-    assert f"{plus[0]:.1f} % on IID data (printed 81.3), {plus[1]:.1f} at Dir 0.5 (69.5) and {plus[2]:.1f} at K = 1" in text
+    assert (
+        f"{plus[0]:.1f} % on IID data (printed 81.3), {plus[1]:.1f} at Dir 0.5 (69.5) and {plus[2]:.1f} at K = 1"
+        in text
+    )
     full = [100 * runs["fibfl++", each]["metrics"]["mean_accuracy"] for each in ("skew-1", "skew-2")]
     assert f"({full[0]:.1f} at K = 1, {full[1]:.1f} at K = 2)" in text
     assert f"{100 * np.mean(runs['fibfl+', 'iid']['history'][0]):.1f} of {plus[0]:.1f} %" in text
@@ -214,6 +217,7 @@ def test_what_is_said_of_mnist_is_what_was_run():
     assert f"FedRep within {max(map(abs, above('fedrep', *others))):.1f} but for Dir 0.1 ({scarce:.1f} above)" in text
     assert f"**FibFL++** is within {max(map(abs, above('fibfl++', *others))):.1f} points but for Dir 0.1" in text
     assert f"where ours is {above('fibfl++', 'dir-0.1')[0]:.1f} points above" in text
+
     def coefficients(table):
         found = [table.get(("mnist", "skew-3"), method, "gini").mean for method in PRIVATE_OR_ALONE]
         return [f"{each:.3f}" for each in found]

@@ -34,10 +34,10 @@ def lines(folder):
 def test_every_cell_of_version_0_1_is_there_with_its_content():
     """987 cells of version 0.1's evidence folder, and 18 that were run with that version elsewhere.
 
-    Those of label skew by the budget of the paper's text, 70, and those of the recommended preset with a constant
-    learning rate are in folders of their own.
+    Those of label skew by the budget of the paper's text, 70, those of FibFL and FibFL+ with the retention of the text,
+    and those of the recommended preset with a constant learning rate are in folders of their own.
     """
-    folders = (EVIDENCE, EVIDENCE / "sequential", EVIDENCE / "constant-rate")
+    folders = [EVIDENCE / each for each in (".", "sequential", "half-retention", "constant-rate")]
     texts = sorted(line for folder in folders for each in lines(folder).values() for line in each)
     of_0_1 = [text for text in texts if json.loads(text)["config"]["versions"]["firma"] == "0.1.0"]
     assert len(of_0_1) == 1005

@@ -46,10 +46,9 @@ Why our runs of the paper's recipe (`--preset published`) differ from what it pr
 - **RDFL never mixes.** Its printed figures are those of plain local training, and the preset has them so.
 - **Standardised inputs.** The text says that inputs are in [0, 1]; its public code scales them otherwise, and so does
   the preset.{unit}
-- **Clients keep 0.7.** FibFL and FibFL+ as printed agree with clients that keep 0.7 of their own parameters when they
-  mix, not the 0.5 of the text. The preset has 0.7.
-- **Unlucky last rounds.** FibFL and FibFL+ swing from round to round, and one last round is printed.
-- **Not explained**: label skew with K = 2 on MNIST, and single figures of FibFL+ on digits.
+- **Clients keep 0.7** of their own parameters in FibFL and FibFL+ as printed, and in the preset; the text has 0.5. Both
+  swing from round to round, and one last round is printed.
+- **Not explained**: K = 2 on MNIST, and single figures of FibFL+ on digits.
 
 [Deviations](reproduction/deviations.md) has the search, [differences](reproduction/differences.md) every figure.
 
