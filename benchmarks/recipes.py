@@ -323,7 +323,7 @@ RECIPES = (
     Recipe("fibfl, two epochs, budget", "Eh=2 Ee=2, and the same split", RING, SKEW[1:], "reduced",
            settings=TWO_EPOCHS, seeds=5),
     Recipe("fibfl, no mixing", "retention=1", RING[:1], ("dir-0.8", "dir-0.5"), settings={"retention": 1.0}),
-    *(Recipe(f"fibfl, retention {kept}{budget}", f"retention={kept}{', and the same split' if budget else ''}", RING[:2],
+    *(Recipe(f"fibfl, retention {kept}{budget}", f"retention={kept}{budget and ', and the same split'}", RING[:2],
              SKEW[1:] if budget else ALL[:5], "reduced" if budget else BASE, settings={"retention": kept}, seeds=5)
       for kept in (0.6, 0.7, 0.8) for budget in ("", ", budget")),
     Recipe("fibfl, SGD", "SGD in two phases", RING[:1], ("dir-0.8",), columns="optimiser=sgd"),

@@ -223,6 +223,19 @@ def test_what_each_part_of_frame_brings_is_what_was_run():
             assert f"| {fmean(by_seed):.2f} ± {half:.2f} | {shown} |" in page
 
 
+def test_what_each_part_of_frame_brings_on_cifar_10_is_what_was_run():
+    page, found = " ".join((ROOT / "docs" / "methods.md").read_text().split()), defaultdict(dict)
+    for cell in map(json.loads, (ROOT / "evidence/frame-parts/cifar10-recommended.jsonl").read_text().splitlines()):
+        settings = tuple(sorted(cell["config"]["settings"].items()))
+        found[cell["method"], settings][cell["config"]["scenario"]] = 100 * cell["metrics"]["mean_accuracy"]
+    usual = found.pop(("frame", ()))
+    there = ("dir-0.1", "skew-1", "iid")
+    assert "{:.1f}, {:.1f} and {:.1f} %".format(*(usual[each] for each in there)) in page
+    assert len(found) == 8
+    for changed in found.values():
+        assert f"| {' | '.join(f'{changed[each] - usual[each]:.2f}' for each in there)} |" in page
+
+
 def test_what_happens_as_the_federation_grows():
     part = FINDINGS.partition("## As the federation grows")[2].partition("\n## ")[0]
     found = {}

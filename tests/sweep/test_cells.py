@@ -177,7 +177,7 @@ def test_where_a_reduced_quota_splits_otherwise_the_key_is_another():
 
 
 def test_runs_of_the_published_preset_before_it_reduced_the_quota():
-    """At K = 2 and 3 they are labelled by the quota that they had, and by the retention; elsewhere they are its runs."""
+    """At K = 2 and 3 they are labelled by the quota and retention that they had; elsewhere they are its runs."""
     older = read_cells(EVIDENCE / "sequential")
     assert {(cell.dataset, cell.scenario) for cell in older} == {("digits", "skew-2"), ("digits", "skew-3")}
     for cell in older:

@@ -227,8 +227,9 @@ def _hyperparameters() -> Table:
     """Table 4: the hyperparameters of every method under our presets."""
     rows = [words(name, _numbers(name, _PUBLISHED), _numbers(name, "paper"), _numbers(name, _SOUND)) for name in SIX]
     note = (
-        "`published` and `paper` have the printed ones, but for RDFL's γ as published, printed 0.5: its printed "
-        "accuracies are those of a ring that does not mix. "
+        "`published` and `paper` have the printed ones, but for γ of RDFL, FibFL and FibFL+ as published, printed 0.5: "
+        "their printed accuracies are those of a ring that does not mix (RDFL) or keeps 0.7 "
+        "([deviations](deviations.md#what-was-found)). "
         "[Methods](../methods.md#how-the-recommended-hyperparameters-were-chosen) says how others were chosen."
     )
     return Table(
