@@ -160,8 +160,9 @@ def test_damaged_exports(tmp_path, command):
     command("split", "--export", tmp_path / "out")
     with pytest.raises(BadInput, match="takes nothing after a colon"):
         load_dataset(f"{tmp_path / 'out'}:label")
-    first = np.load(tmp_path / "out" / "client-0.npz")
-    np.savez(tmp_path / "out" / "client-0.npz", **{name: first[name][:-1] for name in first.files})
+    with np.load(tmp_path / "out" / "client-0.npz") as first:
+        shorter = {name: first[name][:-1] for name in first.files}
+    np.savez(tmp_path / "out" / "client-0.npz", **shorter)
     with pytest.raises(BadInput, match=r"client-0.npz has .* rows, not as many as firma-split.json states"):
         load_dataset(tmp_path / "out")
     (tmp_path / "out" / "client-0.npz").unlink()
