@@ -160,15 +160,22 @@ def test_what_is_said_of_fashion_mnist_and_cifar_10_is_what_was_run():
         places = [each for each in runs if each[0] in datasets and each[2] == method and each[:2] not in but]
         return max(abs(100 * search()._off(runs, each)) for each in places)
 
-    scarce = ("fashion-mnist", "dir-0.1")
-    alone, central, heads = farthest("rdfl"), farthest("fedavg"), farthest("fedrep", [scarce])
+    scarce, odd = ("fashion-mnist", "dir-0.1"), ("cifar10", "skew-2")
+    alone, central, heads = farthest("rdfl", [odd]), farthest("fedavg", [odd]), farthest("fedrep", [scarce, odd])
     assert f"within {alone:.1f}, {central:.1f} and {heads:.1f} points everywhere" in text
     assert f"({-100 * search()._off(runs, (*scarce, 'fedrep')):.1f} below)" in text
-    assert f"as printed on CIFAR-10**, within {farthest('fibfl++', datasets=['cifar10']):.1f} points" in text
+    below = [-100 * search()._off(runs, (*odd, each)) for each in ("fedavg", "fedrep", "rdfl", "fibfl++")]
+    said = "FedAvg by {:.1f} points, FedRep by {:.1f}, training alone by {:.1f} and FibFL++ by {:.1f}."
+    assert said.format(*below) in text
+    assert f"elsewhere, within {farthest('fibfl++', [odd], ['cifar10']):.1f} points" in text
     collapsed = [("fashion-mnist", each) for each in ("skew-1", "skew-2")]
     rest = farthest("fibfl++", [scarce, *collapsed], ["fashion-mnist"])
     assert f"Elsewhere it is within {rest:.1f} points" in text
     assert f"but for Dir 0.1 ({-100 * search()._off(runs, (*scarce, 'fibfl++')):.1f} below)" in text
+    plus, small = ("fashion-mnist", "dir-0.5"), ("fashion-mnist", "mnist")
+    most = max(farthest("fibfl", datasets=small), farthest("fibfl+", [plus], small))
+    assert f"**FibFL and FibFL+** are within {most:.1f} points" in text
+    assert f"({-100 * search()._off(runs, (*plus, 'fibfl+')):.1f} below)" in text
 
 
 def test_what_fibfl_has_with_the_retention_that_was_found():

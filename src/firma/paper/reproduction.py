@@ -48,7 +48,7 @@ Why our runs of the paper's recipe (`--preset published`) differ from what it pr
   the preset.{unit}
 - **Clients keep 0.7** of their own parameters in FibFL and FibFL+ as printed, and in the preset; the text has 0.5. Both
   swing from round to round, and one last round is printed.
-- **Not explained**: K = 2 on MNIST, and single figures of FibFL+ on digits.
+- **Not explained**: K = 2 on MNIST and CIFAR-10, and single figures of FibFL+ on digits.
 
 [Deviations](reproduction/deviations.md) has the search, [differences](reproduction/differences.md) every figure.
 
